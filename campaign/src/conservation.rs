@@ -1,0 +1,1 @@
+//! The equation: no slot comes from nowhere, none goes nowhere.

@@ -1,0 +1,1 @@
+//! The `CouponCampaign` manifest: the same YAML for Kubernetes and for the command line.

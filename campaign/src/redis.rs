@@ -1,0 +1,8 @@
+//! The only place that speaks with Redis. Every transition is one script of `lua/`.
+
+pub mod connection;
+pub mod limit;
+pub mod lock;
+pub mod preflight;
+pub mod script;
+pub mod state;
