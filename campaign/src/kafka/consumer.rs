@@ -1,12 +1,34 @@
 //! A member of a consumer group that starts every partition where Postgres says, not where Kafka does.
+//!
+//! A thread of its own polls the client: callbacks of the client run in there and nothing of it blocks the runtime. A
+//! partition that was assigned is held back, and what the client has fetched for it meanwhile is dropped, until
+//! [`GroupConsumer::start`] names the offset.
 
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
+use rdkafka::{
+    ClientContext, Message, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance},
+    error::KafkaError as ClientError,
+    message::BorrowedMessage,
+};
 use tokio::sync::mpsc;
 
-use super::client::KafkaError;
+use super::client::{KafkaError, base_config};
 use crate::settings::KafkaSettings;
+
+const POLL: Duration = Duration::from_millis(20);
+const SEEK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Events between the poll thread and its reader.
+const CHANNEL: usize = 1024;
 
 /// What happens to a member.
 #[derive(Debug)]
@@ -34,8 +56,88 @@ pub struct ConsumedRecord {
     pub appended_at: Option<i64>,
 }
 
-/// A member of a group on one topic. A thread of its own polls; dropping it leaves the group.
-pub struct GroupConsumer {}
+/// Where a partition of ours stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    /// Nobody has said where to begin.
+    Held,
+    /// To be moved to this offset.
+    Seeking(i64),
+    /// Records before this offset are not delivered.
+    Running(i64),
+}
+
+#[derive(Default)]
+struct Shared {
+    stands: Mutex<HashMap<i32, Stand>>,
+    paused: Mutex<std::collections::HashSet<i32>>,
+    leaving: AtomicBool,
+}
+
+impl Shared {
+    fn stands(&self) -> MutexGuard<'_, HashMap<i32, Stand>> {
+        self.stands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn paused(&self) -> MutexGuard<'_, std::collections::HashSet<i32>> {
+        self.paused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Context {
+    shared: Arc<Shared>,
+    events: mpsc::Sender<ConsumerEvent>,
+}
+
+impl ClientContext for Context {
+    fn error(&self, error: ClientError, reason: &str) {
+        tracing::debug!(%error, reason, "kafka consumer error");
+    }
+}
+
+impl ConsumerContext for Context {
+    fn pre_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        if let Rebalance::Revoke(list) = rebalance {
+            let partitions = partitions(list);
+            let mut stands = self.shared.stands();
+            for partition in &partitions {
+                stands.remove(partition);
+            }
+            drop(stands);
+            let mut paused = self.shared.paused();
+            for partition in &partitions {
+                paused.remove(partition);
+            }
+            drop(paused);
+            let _ = self.events.blocking_send(ConsumerEvent::Revoked(partitions));
+        }
+    }
+
+    fn post_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        if let Rebalance::Assign(list) = rebalance {
+            if let Err(error) = consumer.pause(list) {
+                tracing::warn!(%error, "kafka consumer could not hold its new partitions back");
+            }
+            let partitions = partitions(list);
+            self.shared
+                .stands()
+                .extend(partitions.iter().map(|&partition| (partition, Stand::Held)));
+            let _ = self.events.blocking_send(ConsumerEvent::Assigned(partitions));
+        }
+    }
+}
+
+fn partitions(list: &TopicPartitionList) -> Vec<i32> {
+    list.elements().iter().map(|element| element.partition()).collect()
+}
+
+/// A member of a group on one topic. Dropping it leaves the group.
+pub struct GroupConsumer {
+    consumer: Arc<BaseConsumer<Context>>,
+    shared: Arc<Shared>,
+    topic: String,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
 
 impl GroupConsumer {
     /// Joins. Events arrive in order through the receiver; a full channel holds the poll back (bounded).
@@ -45,37 +147,193 @@ impl GroupConsumer {
         topic: &str,
         session_timeout: Duration,
     ) -> Result<(Self, mpsc::Receiver<ConsumerEvent>), KafkaError> {
-        let _ = (settings, group, topic, session_timeout);
-        unimplemented!()
+        let mut config = base_config(settings)?;
+        config
+            .set("group.id", group)
+            .set("session.timeout.ms", session_timeout.as_millis().to_string())
+            .set(
+                "heartbeat.interval.ms",
+                (session_timeout.as_millis() / 4).max(1).to_string(),
+            )
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .set("auto.offset.reset", "earliest")
+            .set("partition.assignment.strategy", "range")
+            .set("fetch.wait.max.ms", "50")
+            .set("queued.max.messages.kbytes", "16384");
+        let (events, receiver) = mpsc::channel(CHANNEL);
+        let shared = Arc::new(Shared::default());
+        let context = Context {
+            shared: shared.clone(),
+            events: events.clone(),
+        };
+        let unsuitable =
+            |error| KafkaError::Unsuitable(format!("the Kafka consumer of {topic} cannot be made: {error}"));
+        let consumer: BaseConsumer<Context> = config.create_with_context(context).map_err(unsuitable)?;
+        consumer.subscribe(&[topic]).map_err(unsuitable)?;
+        let consumer = Arc::new(consumer);
+        let thread = std::thread::Builder::new()
+            .name(format!("kafka-{group}"))
+            .spawn({
+                let (consumer, shared, topic) = (consumer.clone(), shared.clone(), topic.to_owned());
+                move || poll(&consumer, &shared, &topic, &events)
+            })
+            .map_err(|error| KafkaError::Unsuitable(format!("no thread for the Kafka consumer of {topic}: {error}")))?;
+        let member = Self {
+            consumer,
+            shared,
+            topic: topic.to_owned(),
+            thread: Some(thread),
+        };
+        Ok((member, receiver))
     }
 
     /// Begins or moves a partition: the next record delivered is the one at `offset` (or the first after it). Records
     /// of before that are still in the channel have other offsets: the caller drops what it does not expect.
     pub fn start(&self, partition: i32, offset: i64) {
-        let _ = (partition, offset);
-        unimplemented!()
+        if let Some(stand) = self.shared.stands().get_mut(&partition) {
+            *stand = Stand::Seeking(offset);
+        }
     }
 
     /// Holds a partition back (its window is full).
     pub fn pause(&self, partition: i32) {
-        let _ = partition;
-        unimplemented!()
+        self.shared.paused().insert(partition);
+        if let Err(error) = self.consumer.pause(&self.one(partition)) {
+            tracing::debug!(%error, partition, "kafka consumer could not pause");
+        }
     }
 
     /// Lets it go on.
     pub fn resume(&self, partition: i32) {
-        let _ = partition;
-        unimplemented!()
+        self.shared.paused().remove(&partition);
+        // A partition that waits for its start is let go by the poll thread.
+        let running = matches!(self.shared.stands().get(&partition), Some(Stand::Running(_)));
+        if running && let Err(error) = self.consumer.resume(&self.one(partition)) {
+            tracing::debug!(%error, partition, "kafka consumer could not resume");
+        }
     }
 
     /// Commits offsets to Kafka, only so that lag can be seen.
     pub fn show_progress(&self, partition: i32, next_offset: i64) {
-        let _ = (partition, next_offset);
-        unimplemented!()
+        let mut list = TopicPartitionList::new();
+        let committed = list
+            .add_partition_offset(&self.topic, partition, Offset::Offset(next_offset))
+            .and_then(|()| self.consumer.commit(&list, CommitMode::Async));
+        if let Err(error) = committed {
+            tracing::debug!(%error, partition, "kafka consumer could not show its progress");
+        }
     }
 
-    /// Leaves the group.
-    pub async fn leave(self) {
-        unimplemented!()
+    /// Leaves the group. The receiver ends; what is still in it may be dropped.
+    pub async fn leave(mut self) {
+        self.shared.leaving.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // The receiver may be gone already; the thread then ends at its next event.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+
+    fn one(&self, partition: i32) -> TopicPartitionList {
+        let mut list = TopicPartitionList::new();
+        list.add_partition(&self.topic, partition);
+        list
+    }
+}
+
+impl Drop for GroupConsumer {
+    fn drop(&mut self) {
+        self.shared.leaving.store(true, Ordering::Relaxed);
+    }
+}
+
+fn poll(consumer: &BaseConsumer<Context>, shared: &Shared, topic: &str, events: &mpsc::Sender<ConsumerEvent>) {
+    while !shared.leaving.load(Ordering::Relaxed) && !events.is_closed() {
+        begin_partitions(consumer, shared, topic);
+        match consumer.poll(POLL) {
+            None => {}
+            Some(Ok(message)) => {
+                let wanted = accept(&mut shared.stands(), message.partition(), message.offset());
+                if wanted && events.blocking_send(ConsumerEvent::Record(copy(&message))).is_err() {
+                    break;
+                }
+            }
+            Some(Err(error)) => tracing::debug!(%error, topic, "kafka consumer error"),
+        }
+    }
+    consumer.unsubscribe();
+    // The last poll lets the client leave the group at once, so that others need not wait for the session's end.
+    let _ = consumer.poll(POLL);
+}
+
+/// Moves the partitions that were told where to begin. A seek can fail while the assignment is young: tried again at
+/// the next poll.
+fn begin_partitions(consumer: &BaseConsumer<Context>, shared: &Shared, topic: &str) {
+    let seeking: Vec<(i32, i64)> = shared
+        .stands()
+        .iter()
+        .filter_map(|(&partition, &stand)| match stand {
+            Stand::Seeking(offset) => Some((partition, offset)),
+            _ => None,
+        })
+        .collect();
+    for (partition, offset) in seeking {
+        if let Err(error) = consumer.seek(topic, partition, Offset::Offset(offset), SEEK_TIMEOUT) {
+            tracing::debug!(%error, topic, partition, offset, "kafka consumer could not seek yet");
+            continue;
+        }
+        let mut stands = shared.stands();
+        // Another start may have come meanwhile: it goes first at the next poll.
+        match stands.get_mut(&partition) {
+            Some(stand) if *stand == Stand::Seeking(offset) => *stand = Stand::Running(offset),
+            _ => continue,
+        }
+        drop(stands);
+        if shared.paused().contains(&partition) {
+            continue;
+        }
+        let mut list = TopicPartitionList::new();
+        list.add_partition(topic, partition);
+        if let Err(error) = consumer.resume(&list) {
+            tracing::warn!(%error, topic, partition, "kafka consumer could not let a partition go");
+        }
+    }
+}
+
+/// Whether a record is delivered: only of a partition that was started, and each offset once, in order.
+fn accept(stands: &mut HashMap<i32, Stand>, partition: i32, offset: i64) -> bool {
+    match stands.get_mut(&partition) {
+        Some(Stand::Running(next)) if offset >= *next => {
+            *next = offset + 1;
+            true
+        }
+        _ => false,
+    }
+}
+
+fn copy(message: &BorrowedMessage<'_>) -> ConsumedRecord {
+    ConsumedRecord {
+        partition: message.partition(),
+        offset: message.offset(),
+        key: message.key().map(Bytes::copy_from_slice),
+        value: message.payload().map(Bytes::copy_from_slice).unwrap_or_default(),
+        appended_at: message.timestamp().to_millis(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_delivered_only_from_where_its_partition_was_started() {
+        let mut stands = HashMap::from([(0, Stand::Held), (1, Stand::Seeking(5)), (2, Stand::Running(5))]);
+        assert!(!accept(&mut stands, 0, 9));
+        assert!(!accept(&mut stands, 1, 9));
+        assert!(!accept(&mut stands, 2, 4));
+        assert!(accept(&mut stands, 2, 5));
+        assert!(!accept(&mut stands, 2, 5));
+        assert!(accept(&mut stands, 2, 8));
+        assert!(!accept(&mut stands, 3, 0));
     }
 }

@@ -1,8 +1,18 @@
 //! Reads topics by offset, without a group: for the rebuild and the sweeper. Every partition answers, or it is an error.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
 
-use super::client::KafkaError;
+use rdkafka::{
+    ClientConfig, Message, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer},
+    error::KafkaError as ClientError,
+};
+
+use super::client::{KafkaError, base_config};
 use crate::settings::KafkaSettings;
 
 /// First and next offset of a partition.
@@ -10,29 +20,48 @@ use crate::settings::KafkaSettings;
 pub struct Watermarks {
     /// Oldest record still there.
     pub low: i64,
-    /// Where the next record will go (what a transaction-free reader can read up to).
+    /// Where the next record will go.
     pub high: i64,
 }
 
 /// Reads offsets and records.
 #[derive(Clone)]
-pub struct TopicReader {}
+pub struct TopicReader {
+    config: ClientConfig,
+    timeout: Duration,
+}
 
 impl TopicReader {
     /// Each answer may take `timeout`.
     pub fn new(settings: &KafkaSettings, timeout: Duration) -> Result<Self, KafkaError> {
-        let _ = (settings, timeout);
-        unimplemented!()
+        let mut config = base_config(settings)?;
+        config
+            // Never joined and never committed to; the client wants a name.
+            .set("group.id", "coupon-reader")
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .set("enable.partition.eof", "true")
+            // A reader that falls out of range must say so, not jump.
+            .set("auto.offset.reset", "error")
+            // Bounds the memory of a reader to a few batches.
+            .set("queued.max.messages.kbytes", "4096")
+            .set("fetch.wait.max.ms", "50");
+        Ok(Self { config, timeout })
     }
 
     /// Watermarks of every partition, asked from the leaders now. A partition that cannot be read is an error.
     pub async fn watermarks(&self, topic: &str) -> Result<HashMap<i32, Watermarks>, KafkaError> {
-        let _ = topic;
-        unimplemented!()
+        let (reader, topic) = (self.clone(), topic.to_owned());
+        blocking("read the offsets", move || {
+            let consumer = reader.consumer()?;
+            reader.watermarks_with(&consumer, &topic)
+        })
+        .await
     }
 
-    /// Reads every record from `from` (absent: the low watermark) up to, not including, `to`, and gives each to `each` as (partition, offset, value).
-    /// `each` runs on a blocking thread; an `Err` from it stops. Ends only when every partition reached `to`.
+    /// Reads every record from `from` (absent: the low watermark) up to, not including, `to`, and gives each to `each`
+    /// as (partition, offset, value). `each` runs on a blocking thread; a `Break` from it stops. Ends only when every
+    /// partition of `to` was read, else it is an error.
     pub async fn read<F>(
         &self,
         topic: &str,
@@ -41,9 +70,181 @@ impl TopicReader {
         each: F,
     ) -> Result<(), KafkaError>
     where
-        F: FnMut(i32, i64, &[u8]) -> std::ops::ControlFlow<()> + Send + 'static,
+        F: FnMut(i32, i64, &[u8]) -> ControlFlow<()> + Send + 'static,
     {
-        let _ = (topic, from, to, each);
-        unimplemented!()
+        let (reader, topic) = (self.clone(), topic.to_owned());
+        blocking("read the claims", move || {
+            reader.read_blocking(&topic, &from, &to, each)
+        })
+        .await
+    }
+
+    fn consumer(&self) -> Result<BaseConsumer, KafkaError> {
+        self.config
+            .create()
+            .map_err(|error| KafkaError::Unsuitable(format!("the Kafka reader cannot be made: {error}")))
+    }
+
+    fn watermarks_with(&self, consumer: &BaseConsumer, topic: &str) -> Result<HashMap<i32, Watermarks>, KafkaError> {
+        let metadata = consumer
+            .fetch_metadata(Some(topic), self.timeout)
+            .map_err(|error| KafkaError::unavailable(format!("read the metadata of {topic}"), error))?;
+        let partitions = metadata
+            .topics()
+            .iter()
+            .find(|found| found.name() == topic && found.error().is_none())
+            .map(|found| found.partitions())
+            .unwrap_or_default();
+        if partitions.is_empty() {
+            return Err(KafkaError::unavailable(
+                format!("find the partitions of {topic}"),
+                "the topic is missing or has no leader",
+            ));
+        }
+        partitions
+            .iter()
+            .map(|partition| {
+                let id = partition.id();
+                let (low, high) = consumer.fetch_watermarks(topic, id, self.timeout).map_err(|error| {
+                    KafkaError::unavailable(format!("read the offsets of {topic}, partition {id}"), error)
+                })?;
+                Ok((id, Watermarks { low, high }))
+            })
+            .collect()
+    }
+
+    fn read_blocking<F>(
+        &self,
+        topic: &str,
+        from: &HashMap<i32, i64>,
+        to: &HashMap<i32, i64>,
+        mut each: F,
+    ) -> Result<(), KafkaError>
+    where
+        F: FnMut(i32, i64, &[u8]) -> ControlFlow<()>,
+    {
+        let consumer = self.consumer()?;
+        let watermarks = self.watermarks_with(&consumer, topic)?;
+        let mut open: HashMap<i32, i64> = HashMap::new();
+        let mut assignment = TopicPartitionList::new();
+        for (&partition, &end) in to {
+            let Some(marks) = watermarks.get(&partition) else {
+                return Err(KafkaError::unavailable(
+                    format!("read {topic}, partition {partition}"),
+                    "the topic no longer has it",
+                ));
+            };
+            let start = start_of(from.get(&partition).copied(), *marks);
+            if start < end {
+                open.insert(partition, end);
+                assignment
+                    .add_partition_offset(topic, partition, Offset::Offset(start))
+                    .map_err(|error| KafkaError::unavailable(format!("read {topic}, partition {partition}"), error))?;
+            }
+        }
+        if open.is_empty() {
+            return Ok(());
+        }
+        let failed = |error: ClientError| KafkaError::unavailable(format!("read {topic}"), error);
+        consumer.assign(&assignment).map_err(failed)?;
+        let mut last_progress = Instant::now();
+        while !open.is_empty() {
+            match consumer.poll(Duration::from_millis(100)) {
+                Some(Ok(message)) => {
+                    last_progress = Instant::now();
+                    let (partition, offset) = (message.partition(), message.offset());
+                    let Some(&end) = open.get(&partition) else { continue };
+                    if offset < end && each(partition, offset, message.payload().unwrap_or_default()).is_break() {
+                        return Ok(());
+                    }
+                    if offset + 1 >= end {
+                        open.remove(&partition);
+                    }
+                }
+                // Nothing more is there. Offsets before `to` that hold no record were passed over by the client.
+                Some(Err(ClientError::PartitionEOF(partition))) => {
+                    last_progress = Instant::now();
+                    let Some(&end) = open.get(&partition) else { continue };
+                    let (_, high) = consumer
+                        .fetch_watermarks(topic, partition, self.timeout)
+                        .map_err(failed)?;
+                    if high < end {
+                        return Err(KafkaError::unavailable(
+                            format!("read {topic}, partition {partition}"),
+                            format!("it ends at {high}, before {end}: the log was cut back"),
+                        ));
+                    }
+                    if position_of(&consumer, topic, partition).is_none_or(|position| position >= end) {
+                        open.remove(&partition);
+                    }
+                }
+                Some(Err(error)) => {
+                    tracing::debug!(%error, topic, "kafka reader error");
+                    if last_progress.elapsed() > self.timeout {
+                        return Err(failed(error));
+                    }
+                }
+                None if last_progress.elapsed() > self.timeout => {
+                    return Err(KafkaError::unavailable(
+                        format!("read {topic}"),
+                        format!(
+                            "no record within {:?}, partitions {:?} unfinished",
+                            self.timeout,
+                            open.keys()
+                        ),
+                    ));
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where to begin. What retention has removed cannot be read again: it is said, and reading goes on after it.
+fn start_of(from: Option<i64>, marks: Watermarks) -> i64 {
+    match from {
+        Some(from) if from < marks.low => {
+            tracing::error!(
+                from,
+                low = marks.low,
+                "records were removed by retention before they were consumed"
+            );
+            marks.low
+        }
+        Some(from) => from,
+        None => marks.low,
+    }
+}
+
+fn position_of(consumer: &BaseConsumer, topic: &str, partition: i32) -> Option<i64> {
+    let positions = consumer.position().ok()?;
+    match positions.find_partition(topic, partition)?.offset() {
+        Offset::Offset(offset) => Some(offset),
+        _ => None,
+    }
+}
+
+async fn blocking<T, F>(what: &str, work: F) -> Result<T, KafkaError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> Result<T, KafkaError> + Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(KafkaError::unavailable(what, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_begins_where_it_was_left_and_never_before_what_is_there() {
+        let marks = Watermarks { low: 10, high: 20 };
+        assert_eq!(start_of(None, marks), 10);
+        assert_eq!(start_of(Some(15), marks), 15);
+        assert_eq!(start_of(Some(5), marks), 10);
     }
 }
