@@ -2,7 +2,14 @@
 
 use jiff::Timestamp;
 
-use super::database::{Database, DatabaseError};
+use sqlx::{
+    Postgres, Row,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+};
+use uuid::Uuid;
+
+use super::database::{Database, DatabaseError, from_micros, optional_timestamp, undecodable, within};
 use crate::{
     identity::{CampaignId, Epoch},
     name::CampaignName,
@@ -17,6 +24,16 @@ pub enum OnCancel {
     Retain,
 }
 
+impl OnCancel {
+    /// The name in the database and in the manifest.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Restock => "Restock",
+            Self::Retain => "Retain",
+        }
+    }
+}
+
 /// What becomes of a claim that cannot be persisted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDeadLetter {
@@ -26,7 +43,17 @@ pub enum OnDeadLetter {
     Release,
 }
 
-/// What the owner of a campaign wants; everything that `apply` writes.
+impl OnDeadLetter {
+    /// The name in the database and in the manifest.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Park => "Park",
+            Self::Release => "Release",
+        }
+    }
+}
+
+/// What the owner of a campaign wants; everything that `apply` writes. Times are kept to the microsecond.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CampaignTerms {
     /// Coupons to give.
@@ -62,6 +89,8 @@ pub struct CampaignRow {
     pub terms: CampaignTerms,
     /// Coupons that occupy a slot.
     pub issued: i64,
+    /// Dead letters that occupy a slot.
+    pub parked: i64,
     /// Newest life of the Redis state; 0: never built.
     pub epoch: Epoch,
     /// Largest fencing token that wrote.
@@ -79,16 +108,117 @@ pub enum TermsChange {
     Refused,
 }
 
+/// The columns that [`CampaignRow::read`] wants.
+macro_rules! campaign_columns {
+    () => {
+        concat!(
+            "id, namespace, name, quantity, issued, parked, epoch, fence, revision, ttl_ms, ",
+            super::database::micros!("opens_at"),
+            " AS opens_at, ",
+            super::database::micros!("closes_at"),
+            " AS closes_at, paused, on_cancel, on_dead_letter, code_prefix, valid_for_ms, details::text AS details"
+        )
+    };
+}
+pub(super) use campaign_columns;
+
+#[derive(Debug, thiserror::Error)]
+#[error("unknown policy {0:?}")]
+struct UnknownPolicy(String);
+
+impl CampaignRow {
+    pub(super) fn read(row: &PgRow) -> Result<Self, sqlx::Error> {
+        let on_cancel = match row.try_get("on_cancel")? {
+            "Restock" => OnCancel::Restock,
+            "Retain" => OnCancel::Retain,
+            other => return Err(undecodable("on_cancel", UnknownPolicy(other.to_owned()))),
+        };
+        let on_dead_letter = match row.try_get("on_dead_letter")? {
+            "Park" => OnDeadLetter::Park,
+            "Release" => OnDeadLetter::Release,
+            other => return Err(undecodable("on_dead_letter", UnknownPolicy(other.to_owned()))),
+        };
+        let details: &str = row.try_get("details")?;
+        Ok(Self {
+            id: CampaignId(row.try_get("id")?),
+            name: CampaignName::new(row.try_get("namespace")?, row.try_get("name")?)
+                .map_err(|error| undecodable("name", error))?,
+            terms: CampaignTerms {
+                quantity: row.try_get("quantity")?,
+                ttl_ms: row.try_get("ttl_ms")?,
+                opens_at: optional_timestamp(row, "opens_at")?,
+                closes_at: optional_timestamp(row, "closes_at")?,
+                paused: row.try_get("paused")?,
+                on_cancel,
+                on_dead_letter,
+                code_prefix: row.try_get("code_prefix")?,
+                valid_for_ms: row.try_get("valid_for_ms")?,
+                details: serde_json::from_str(details).map_err(|error| undecodable("details", error))?,
+            },
+            issued: row.try_get("issued")?,
+            parked: row.try_get("parked")?,
+            epoch: Epoch(row.try_get("epoch")?),
+            fence: row.try_get("fence")?,
+            revision: row.try_get("revision")?,
+        })
+    }
+
+    /// Slots that the database has left for rows.
+    pub fn room(&self) -> i64 {
+        (self.terms.quantity - self.issued - self.parked).max(0)
+    }
+}
+
+/// Binds `$1` to `$10`.
+fn bind_terms<'q>(query: Query<'q, Postgres, PgArguments>, terms: &CampaignTerms) -> Query<'q, Postgres, PgArguments> {
+    query
+        .bind(terms.quantity)
+        .bind(terms.ttl_ms)
+        .bind(terms.opens_at.map(|at| at.as_microsecond()))
+        .bind(terms.closes_at.map(|at| at.as_microsecond()))
+        .bind(terms.paused)
+        .bind(terms.on_cancel.as_str())
+        .bind(terms.on_dead_letter.as_str())
+        .bind(terms.code_prefix.clone())
+        .bind(terms.valid_for_ms)
+        .bind(terms.details.to_string())
+}
+
 impl Database {
     /// The live campaign of that name.
     pub async fn campaign(&self, name: &CampaignName) -> Result<Option<CampaignRow>, DatabaseError> {
-        let _ = name;
-        unimplemented!()
+        within("read a campaign", async {
+            let mut session = self.session().await?;
+            let row = sqlx::query(concat!(
+                "SELECT ",
+                campaign_columns!(),
+                " FROM campaign WHERE namespace = $1 AND name = $2 AND archived_at IS NULL"
+            ))
+            .bind(name.namespace())
+            .bind(name.name())
+            .fetch_optional(&mut *session)
+            .await?;
+            session.finish();
+            row.as_ref().map(CampaignRow::read).transpose()
+        })
+        .await
     }
 
     /// All live campaigns (one query).
     pub async fn live_campaigns(&self) -> Result<Vec<CampaignRow>, DatabaseError> {
-        unimplemented!()
+        within("read the live campaigns", async {
+            let mut session = self.session().await?;
+            let rows = sqlx::query(concat!(
+                "SELECT ",
+                campaign_columns!(),
+                " FROM campaign WHERE archived_at IS NULL ORDER BY namespace, name"
+            ))
+            .fetch_all(&mut *session)
+            .await?;
+            session.finish();
+            rows.iter().map(CampaignRow::read).collect()
+        })
+        .await
     }
 
     /// Inserts the campaign if no live one has the name; answers the row that is there. Two at once: one wins.
@@ -97,8 +227,38 @@ impl Database {
         name: &CampaignName,
         terms: &CampaignTerms,
     ) -> Result<CampaignRow, DatabaseError> {
-        let _ = (name, terms);
-        unimplemented!()
+        loop {
+            let created = within("create a campaign", async {
+                let mut session = self.session().await?;
+                let insert = sqlx::query(concat!(
+                    "INSERT INTO campaign (quantity, ttl_ms, opens_at, closes_at, paused, on_cancel, on_dead_letter, \
+                     code_prefix, valid_for_ms, details, id, namespace, name) \
+                     VALUES ($1, $2, ",
+                    from_micros!("$3"),
+                    ", ",
+                    from_micros!("$4"),
+                    ", $5, $6, $7, $8, $9, $10::jsonb, $11, $12, $13) \
+                     ON CONFLICT (namespace, name) WHERE archived_at IS NULL DO NOTHING RETURNING ",
+                    campaign_columns!()
+                ));
+                let row = bind_terms(insert, terms)
+                    .bind(Uuid::now_v7())
+                    .bind(name.namespace())
+                    .bind(name.name())
+                    .fetch_optional(&mut *session)
+                    .await?;
+                session.finish();
+                row.as_ref().map(CampaignRow::read).transpose()
+            })
+            .await?;
+            if let Some(row) = created {
+                return Ok(row);
+            }
+            // Archived between the two statements: its name is free again.
+            if let Some(row) = self.campaign(name).await? {
+                return Ok(row);
+            }
+        }
     }
 
     /// Replaces the terms of a campaign if its revision is still `revision`, (where given) its epoch is `epoch`, and issued + parked ≤ quantity.
@@ -110,20 +270,76 @@ impl Database {
         new_revision: i64,
         epoch: Option<Epoch>,
     ) -> Result<TermsChange, DatabaseError> {
-        let _ = (id, terms, revision, new_revision, epoch);
-        unimplemented!()
+        within("change the terms of a campaign", async {
+            let mut session = self.session().await?;
+            let update = sqlx::query(concat!(
+                "UPDATE campaign SET quantity = $1, ttl_ms = $2, opens_at = ",
+                from_micros!("$3"),
+                ", closes_at = ",
+                from_micros!("$4"),
+                ", paused = $5, on_cancel = $6, on_dead_letter = $7, code_prefix = $8, valid_for_ms = $9, \
+                 details = $10::jsonb, revision = $13 \
+                 WHERE id = $11 AND archived_at IS NULL AND revision = $12 AND ($14::bigint IS NULL OR epoch = $14) \
+                 AND issued + parked <= $1"
+            ));
+            let done = bind_terms(update, terms)
+                .bind(id.0)
+                .bind(revision)
+                .bind(new_revision)
+                .bind(epoch.map(|epoch| epoch.0))
+                .execute(&mut *session)
+                .await?;
+            session.finish();
+            Ok(if done.rows_affected() == 1 {
+                TermsChange::Written(new_revision)
+            } else {
+                TermsChange::Refused
+            })
+        })
+        .await
     }
 
     /// Archives a campaign (`deletionPolicy: Delete`): its name is free, its claims are `CAMPAIGN_GONE`.
     pub async fn archive_campaign(&self, id: CampaignId) -> Result<(), DatabaseError> {
-        let _ = id;
-        unimplemented!()
+        within("archive a campaign", async {
+            let mut session = self.session().await?;
+            sqlx::query("UPDATE campaign SET archived_at = clock_timestamp() WHERE id = $1 AND archived_at IS NULL")
+                .bind(id.0)
+                .execute(&mut *session)
+                .await?;
+            session.finish();
+            Ok(())
+        })
+        .await
     }
 
     /// Step 1 of a rebuild: `greatest(epoch + 1, unix seconds)`. Answers the new epoch and whether it is the first one. `None`: gone.
     pub async fn raise_epoch(&self, id: CampaignId) -> Result<Option<RaisedEpoch>, DatabaseError> {
-        let _ = id;
-        unimplemented!()
+        within("raise the epoch of a campaign", async {
+            let mut session = self.session().await?;
+            session.begin().await?;
+            let old = sqlx::query("SELECT epoch FROM campaign WHERE id = $1 AND archived_at IS NULL FOR UPDATE")
+                .bind(id.0)
+                .fetch_optional(&mut *session)
+                .await?;
+            let Some(old) = old else {
+                session.rollback().await?;
+                return Ok(None);
+            };
+            let new = sqlx::query(
+                "UPDATE campaign SET epoch = greatest(epoch + 1, extract(epoch FROM clock_timestamp())::bigint) \
+                 WHERE id = $1 RETURNING epoch",
+            )
+            .bind(id.0)
+            .fetch_one(&mut *session)
+            .await?;
+            session.commit().await?;
+            Ok(Some(RaisedEpoch {
+                epoch: Epoch(new.try_get(0)?),
+                first: old.try_get::<i64, _>(0)? == 0,
+            }))
+        })
+        .await
     }
 }
 
