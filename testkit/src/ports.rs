@@ -1,0 +1,33 @@
+//! Free loopback ports that stay ours across a restart.
+
+use std::{
+    collections::HashSet,
+    io,
+    net::{Ipv4Addr, TcpListener},
+    sync::{Mutex, PoisonError},
+};
+
+use rand::Rng;
+
+/// Below the range from which the system gives ports to outgoing connections: a server that stops and starts again on
+/// its port must not find a client's socket there.
+const RANGE: std::ops::Range<u16> = 12_000..32_000;
+
+static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
+
+/// A port that nobody listens on, and that this process never gives twice.
+pub fn free_port() -> io::Result<u16> {
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let given = given.get_or_insert_default();
+    for _ in 0..1_000 {
+        let port = rand::rng().random_range(RANGE);
+        if !given.contains(&port) && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            given.insert(port);
+            return Ok(port);
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::AddrInUse,
+        format!("no free loopback port found in {RANGE:?}"),
+    ))
+}

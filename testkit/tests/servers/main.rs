@@ -1,0 +1,5 @@
+//! What the tests of the other crates rest on: servers start, stop, lose what they should, and end with their parent.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod postgres;
+mod redis;
