@@ -1,5 +1,7 @@
 //! The record on `coupon.issue.requests`: one reserved batch.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -85,6 +87,17 @@ impl ClaimRecord {
     }
 }
 
+/// Cuts of a campaign: epoch → partition → end offset when that epoch's state was rebuilt.
+pub type Cuts = HashMap<Epoch, HashMap<i32, i64>>;
+
+/// Whether a record came too late for a life of the state: it lies at or past the cut of an epoch later than its own.
+/// That rebuild did not count it, so its slot may be somebody else's. An epoch without a cut makes nothing stale; a
+/// partition that a cut does not name was added after it, so that all of its records are.
+pub fn is_stale(epoch: Epoch, partition: i32, offset: i64, cuts: &Cuts) -> bool {
+    cuts.iter()
+        .any(|(&later, ends)| later > epoch && offset >= ends.get(&partition).copied().unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +153,31 @@ mod tests {
             with("claims", serde_json::json!([whole["claims"][0], whole["claims"][0]])),
         ] {
             assert!(ClaimRecord::decode(&bad).is_err(), "{}", String::from_utf8_lossy(&bad));
+        }
+    }
+
+    #[test]
+    fn stale_is_what_lies_past_the_cut_of_a_later_epoch() {
+        let cuts: Cuts = HashMap::from([
+            (Epoch(5), HashMap::from([(0, 100), (1, 0)])),
+            (Epoch(9), HashMap::from([(0, 200)])),
+        ]);
+        for (epoch, partition, offset, stale) in [
+            (4, 0, 99, false),
+            (4, 0, 100, true),
+            (4, 1, 0, true),
+            (5, 0, 150, false),
+            (5, 0, 200, true),
+            (9, 0, 500, false),
+            // The cuts have no such partition: it was added later.
+            (4, 2, 0, true),
+            (9, 2, 0, false),
+        ] {
+            assert_eq!(
+                is_stale(Epoch(epoch), partition, offset, &cuts),
+                stale,
+                "{epoch} {partition} {offset}"
+            );
         }
     }
 }
