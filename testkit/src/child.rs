@@ -260,6 +260,17 @@ impl ServerProcess {
         Ok(())
     }
 
+    /// Waits for a command that ends by itself.
+    pub async fn succeed(mut self) -> Result<(), ServerError> {
+        loop {
+            match self.ended()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(self.not_up(format!("it ended with {status}"))),
+                None => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
     /// Kills it (SIGKILL) and waits until it is gone.
     pub fn kill(self) {}
 }

@@ -5,6 +5,8 @@
 
 pub mod child;
 pub mod eventually;
+pub mod kafka;
 pub mod ports;
 pub mod postgres;
+pub mod proxy;
 pub mod redis;

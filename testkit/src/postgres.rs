@@ -144,18 +144,7 @@ impl PostgresServer {
             ]
             .map(OsString::from),
         );
-        let mut process = self.process(command)?;
-        let ended = loop {
-            match process.ended()? {
-                Some(status) => break status,
-                None => tokio::time::sleep(Duration::from_millis(10)).await,
-            }
-        };
-        if ended.success() {
-            Ok(())
-        } else {
-            process.wait_until_up(Duration::ZERO, async || Ok(())).await
-        }
+        self.process(command)?.succeed().await
     }
 
     fn process(&self, command: Vec<OsString>) -> Result<ServerProcess, ServerError> {

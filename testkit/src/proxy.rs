@@ -1,0 +1,238 @@
+//! A TCP proxy between clients and one server, which breaks the wire as told.
+//!
+//! It runs on the runtime that started it.
+
+use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
+
+use campaign::settings::{KafkaSettings, RedisMode, RedisSettings};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::watch,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{kafka, ports::free_port, redis};
+
+/// What happens to the bytes of one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Treatment {
+    /// They go through.
+    Pass,
+    /// They go through so much later.
+    Delay(Duration),
+    /// They wait, in order, until they may go through.
+    Hold,
+    /// They are gone. When the direction is to pass again, the connections that lost bytes are cut: what follows a
+    /// hole in a stream would be taken for something else.
+    Swallow,
+}
+
+/// What the proxy does at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Behavior {
+    accepting: bool,
+    requests: Treatment,
+    replies: Treatment,
+    /// Connections of an older generation are cut.
+    generation: u64,
+}
+
+/// A proxy. Dropping it closes its connections.
+pub struct Proxy {
+    port: u16,
+    behavior: Arc<watch::Sender<Behavior>>,
+    tasks: TaskTracker,
+    ended: CancellationToken,
+}
+
+impl Proxy {
+    /// A proxy on a free port before the server at `upstream` on 127.0.0.1.
+    pub async fn to(upstream: u16) -> io::Result<Self> {
+        Self::between(free_port()?, upstream).await
+    }
+
+    /// A proxy at `port` before the server at `upstream` on 127.0.0.1.
+    pub async fn between(port: u16, upstream: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+        let (behavior, seen) = watch::channel(Behavior {
+            accepting: true,
+            requests: Treatment::Pass,
+            replies: Treatment::Pass,
+            generation: 0,
+        });
+        let proxy = Self {
+            port,
+            behavior: Arc::new(behavior),
+            tasks: TaskTracker::new(),
+            ended: CancellationToken::new(),
+        };
+        let accept = accept(listener, port, upstream, seen, proxy.tasks.clone(), proxy.ended.clone());
+        tokio::spawn(proxy.ended.clone().run_until_cancelled_owned(accept));
+        Ok(proxy)
+    }
+
+    /// Where it listens on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Settings of a Redis client that goes through it.
+    pub fn redis_settings(&self) -> RedisSettings {
+        redis::settings(RedisMode::Single, vec![format!("redis://127.0.0.1:{}", self.port)])
+    }
+
+    /// Settings of a Kafka client that goes through it.
+    pub fn kafka_settings(&self) -> KafkaSettings {
+        kafka::settings(format!("127.0.0.1:{}", self.port))
+    }
+
+    /// `url` with this proxy's port in place of its own (a Postgres URL, say).
+    pub fn through(&self, url: &str, upstream: u16) -> String {
+        url.replace(&format!(":{upstream}"), &format!(":{}", self.port))
+    }
+
+    /// What happens to what clients send.
+    pub fn requests(&self, treatment: Treatment) {
+        self.behavior.send_modify(|behavior| behavior.requests = treatment);
+    }
+
+    /// What happens to what the server answers.
+    pub fn replies(&self, treatment: Treatment) {
+        self.behavior.send_modify(|behavior| behavior.replies = treatment);
+    }
+
+    /// The server works on, and nobody hears of it.
+    pub fn drop_replies(&self) {
+        self.replies(Treatment::Swallow);
+    }
+
+    /// Everything goes through again, and connections are accepted.
+    pub fn restore(&self) {
+        self.behavior.send_modify(|behavior| {
+            behavior.accepting = true;
+            behavior.requests = Treatment::Pass;
+            behavior.replies = Treatment::Pass;
+        });
+    }
+
+    /// Cuts all connections; new ones are accepted.
+    pub fn cut(&self) {
+        self.behavior.send_modify(|behavior| behavior.generation += 1);
+    }
+
+    /// Cuts all connections and refuses new ones, as if the server were down.
+    pub fn refuse(&self) {
+        self.behavior.send_modify(|behavior| {
+            behavior.accepting = false;
+            behavior.generation += 1;
+        });
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    port: u16,
+    upstream: u16,
+    mut behavior: watch::Receiver<Behavior>,
+    tasks: TaskTracker,
+    ended: CancellationToken,
+) {
+    let mut listener = Some(listener);
+    loop {
+        let accepting = behavior.borrow_and_update().accepting;
+        if !accepting {
+            // A closed port refuses by itself.
+            listener = None;
+        } else if listener.is_none() {
+            listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.ok();
+        }
+        let Some(open) = &listener else {
+            if accepting {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            } else if behavior.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        tokio::select! {
+            changed = behavior.changed() => if changed.is_err() { return },
+            accepted = open.accept() => if let Ok((client, _)) = accepted {
+                let connection = connect(client, upstream, behavior.clone());
+                tasks.spawn(ended.clone().run_until_cancelled_owned(connection));
+            },
+        }
+    }
+}
+
+/// Serves one connection until either side closes it or it is cut.
+async fn connect(client: TcpStream, upstream: u16, mut behavior: watch::Receiver<Behavior>) {
+    let generation = behavior.borrow().generation;
+    let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, upstream)).await else {
+        return;
+    };
+    // Small replies must not wait for one another.
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let requests = pump(from_client, to_server, behavior.clone(), |behavior| behavior.requests);
+    let replies = pump(from_server, to_client, behavior.clone(), |behavior| behavior.replies);
+    let cut = behavior.wait_for(|behavior| behavior.generation != generation);
+    tokio::select! {
+        _ = requests => {}
+        _ = replies => {}
+        _ = cut => {}
+    }
+}
+
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut behavior: watch::Receiver<Behavior>,
+    direction: fn(&Behavior) -> Treatment,
+) -> io::Result<()> {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut lost = false;
+    loop {
+        let read = tokio::select! {
+            read = from.read(&mut buffer) => read?,
+            // Looks again whether the stream may go on.
+            changed = behavior.changed() => match changed {
+                Ok(()) if lost && direction(&behavior.borrow_and_update()) != Treatment::Swallow => return Ok(()),
+                Ok(()) => continue,
+                Err(_) => return Ok(()),
+            },
+        };
+        if read == 0 {
+            return Ok(());
+        }
+        loop {
+            let treatment = direction(&behavior.borrow_and_update());
+            match treatment {
+                Treatment::Swallow => lost = true,
+                _ if lost => return Ok(()),
+                Treatment::Pass => to.write_all(&buffer[..read]).await?,
+                Treatment::Delay(pause) => {
+                    tokio::time::sleep(pause).await;
+                    to.write_all(&buffer[..read]).await?;
+                }
+                Treatment::Hold => {
+                    if behavior.changed().await.is_err() {
+                        return Ok(());
+                    }
+                    continue;
+                }
+            }
+            break;
+        }
+    }
+}
