@@ -9,7 +9,7 @@ use sqlx::{
 };
 use uuid::Uuid;
 
-use super::database::{Database, DatabaseError, from_micros, optional_timestamp, undecodable, within};
+use super::database::{Database, DatabaseError, Session, from_micros, micros, optional_timestamp, undecodable, within};
 use crate::{
     identity::{CampaignId, Epoch},
     name::CampaignName,
@@ -113,14 +113,13 @@ macro_rules! campaign_columns {
     () => {
         concat!(
             "id, namespace, name, quantity, issued, parked, epoch, fence, revision, ttl_ms, ",
-            super::database::micros!("opens_at"),
+            micros!("opens_at"),
             " AS opens_at, ",
-            super::database::micros!("closes_at"),
+            micros!("closes_at"),
             " AS closes_at, paused, on_cancel, on_dead_letter, code_prefix, valid_for_ms, details::text AS details"
         )
     };
 }
-pub(super) use campaign_columns;
 
 #[derive(Debug, thiserror::Error)]
 #[error("unknown policy {0:?}")]
@@ -167,6 +166,24 @@ impl CampaignRow {
     pub fn room(&self) -> i64 {
         (self.terms.quantity - self.issued - self.parked).max(0)
     }
+}
+
+/// Locks the row of a campaign, live or archived, until the transaction ends; true: archived. Everything that decides
+/// about slots begins with this, before any other row: one order of locks, no deadlocks.
+pub(super) async fn lock_campaign(
+    session: &mut Session,
+    id: CampaignId,
+) -> Result<Option<(CampaignRow, bool)>, sqlx::Error> {
+    let row = sqlx::query(concat!(
+        "SELECT ",
+        campaign_columns!(),
+        ", archived_at IS NOT NULL AS archived FROM campaign WHERE id = $1 FOR UPDATE"
+    ))
+    .bind(id.0)
+    .fetch_optional(&mut **session)
+    .await?;
+    row.map(|row| Ok((CampaignRow::read(&row)?, row.try_get("archived")?)))
+        .transpose()
 }
 
 /// Binds `$1` to `$10`.

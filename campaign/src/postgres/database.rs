@@ -217,6 +217,11 @@ impl Session {
         Ok(())
     }
 
+    /// Undoes what the transaction wrote, and leaves an empty one to commit.
+    pub(super) async fn undo(&mut self) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql("ROLLBACK; BEGIN").execute(&mut **self).await.map(drop)
+    }
+
     /// Gives the connection back.
     pub(super) fn finish(mut self) {
         self.finished = true;

@@ -1,0 +1,98 @@
+//! New coupons, with their events.
+
+use std::collections::HashSet;
+
+use sqlx::Row;
+use uuid::Uuid;
+
+use super::{campaign::CampaignRow, database::Session};
+use crate::{
+    event::EventType,
+    identity::{RequestId, Reservation, UserId},
+};
+
+/// A claim of a decided record.
+#[derive(Clone, Debug)]
+pub(super) struct Claim<'a> {
+    /// Who claims.
+    pub(super) user: &'a UserId,
+    /// Its request.
+    pub(super) request: RequestId,
+    /// Its attempt.
+    pub(super) reservation: Reservation,
+}
+
+/// Crockford's base32: no I, L, O and U, which people read as something else.
+const CODE_ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+/// 5 bits each: 65 random bits, so that a code cannot be guessed.
+const CODE_LENGTH: u32 = 13;
+
+/// What is shown at the till: the prefix, a dash and 13 characters (without a prefix: without the dash).
+fn code(prefix: &str, random: u128) -> String {
+    let digits = (0..CODE_LENGTH).map(|i| char::from(CODE_ALPHABET[(random >> (5 * i)) as usize & 31]));
+    let dash = if prefix.is_empty() { "" } else { "-" };
+    prefix.chars().chain(dash.chars()).chain(digits).collect()
+}
+
+/// Inserts a coupon and its `COUPON_ISSUED` for each claim whose user, request and (new, random) code are free; answers
+/// the requests that were inserted. The caller has the campaign's row locked and knows that there is room.
+pub(super) async fn insert_coupons(
+    session: &mut Session,
+    campaign: &CampaignRow,
+    claims: &[Claim<'_>],
+) -> Result<HashSet<Uuid>, sqlx::Error> {
+    // The statement's time, not the transaction's: this one began before it waited for the lock.
+    let rows = sqlx::query(
+        "WITH issued AS ( \
+             INSERT INTO coupon (id, campaign_id, user_id, code, reservation, issued_at, valid_until) \
+             SELECT id, $1, user_id, code, reservation, statement_timestamp(), \
+                    statement_timestamp() + $2::bigint * interval '1 millisecond' \
+             FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[]) AS c(id, user_id, code, reservation) \
+             ON CONFLICT DO NOTHING \
+             RETURNING id, user_id \
+         ) \
+         INSERT INTO outbox (type, coupon_id, campaign_id, campaign, user_id, occurred_at) \
+         SELECT $7, id, $1, $8, user_id, statement_timestamp() FROM issued \
+         RETURNING coupon_id",
+    )
+    .bind(campaign.id.0)
+    .bind(campaign.terms.valid_for_ms)
+    .bind(claims.iter().map(|claim| claim.request.0).collect::<Vec<_>>())
+    .bind(claims.iter().map(|claim| claim.user.as_str()).collect::<Vec<_>>())
+    .bind(
+        claims
+            .iter()
+            .map(|_| code(&campaign.terms.code_prefix, rand::random()))
+            .collect::<Vec<_>>(),
+    )
+    .bind(
+        claims
+            .iter()
+            .map(|claim| claim.reservation.to_string())
+            .collect::<Vec<_>>(),
+    )
+    .bind(EventType::Issued.as_str())
+    .bind(campaign.name.to_string())
+    .fetch_all(&mut **session)
+    .await?;
+    rows.iter().map(|row| row.try_get(0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_the_prefix_and_13_unambiguous_characters() {
+        assert_eq!(code("BF26", 0), "BF26-0000000000000");
+        assert_eq!(code("BF26", 33), "BF26-1100000000000");
+        assert_eq!(code("", u128::MAX), "ZZZZZZZZZZZZZ");
+        assert!(!CODE_ALPHABET.iter().any(|b| b"ILOU".contains(b)));
+    }
+
+    #[test]
+    fn every_one_of_65_bits_counts() {
+        let codes: HashSet<String> = (0..65).map(|bit| code("", 1 << bit)).chain([code("", 0)]).collect();
+        assert_eq!(codes.len(), 66);
+    }
+}
