@@ -37,6 +37,14 @@ pub enum ConsumerEvent {
     Assigned(Vec<i32>),
     /// These are no longer ours: forget what is in memory.
     Revoked(Vec<i32>),
+    /// A `start` has taken effect: records of this partition that come after this are at or after `offset`; those that
+    /// came before it were read before the start.
+    Started {
+        /// Which.
+        partition: i32,
+        /// Where it was told to begin.
+        offset: i64,
+    },
     /// A record.
     Record(ConsumedRecord),
 }
@@ -189,7 +197,7 @@ impl GroupConsumer {
     }
 
     /// Begins or moves a partition: the next record delivered is the one at `offset` (or the first after it). Records
-    /// of before that are still in the channel have other offsets: the caller drops what it does not expect.
+    /// of before may still be in the channel: the caller drops what comes before [`ConsumerEvent::Started`].
     pub fn start(&self, partition: i32, offset: i64) {
         if let Some(stand) = self.shared.stands().get_mut(&partition) {
             *stand = Stand::Seeking(offset);
@@ -249,7 +257,7 @@ impl Drop for GroupConsumer {
 
 fn poll(consumer: &BaseConsumer<Context>, shared: &Shared, topic: &str, events: &mpsc::Sender<ConsumerEvent>) {
     while !shared.leaving.load(Ordering::Relaxed) && !events.is_closed() {
-        begin_partitions(consumer, shared, topic);
+        begin_partitions(consumer, shared, topic, events);
         match consumer.poll(POLL) {
             None => {}
             Some(Ok(message)) => {
@@ -268,7 +276,12 @@ fn poll(consumer: &BaseConsumer<Context>, shared: &Shared, topic: &str, events: 
 
 /// Moves the partitions that were told where to begin. A seek can fail while the assignment is young: tried again at
 /// the next poll.
-fn begin_partitions(consumer: &BaseConsumer<Context>, shared: &Shared, topic: &str) {
+fn begin_partitions(
+    consumer: &BaseConsumer<Context>,
+    shared: &Shared,
+    topic: &str,
+    events: &mpsc::Sender<ConsumerEvent>,
+) {
     let seeking: Vec<(i32, i64)> = shared
         .stands()
         .iter()
@@ -289,6 +302,8 @@ fn begin_partitions(consumer: &BaseConsumer<Context>, shared: &Shared, topic: &s
             _ => continue,
         }
         drop(stands);
+        // A reader that has gone is found by the poll loop.
+        let _ = events.blocking_send(ConsumerEvent::Started { partition, offset });
         if shared.paused().contains(&partition) {
             continue;
         }
