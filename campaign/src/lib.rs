@@ -13,6 +13,7 @@ pub mod manifest;
 pub mod name;
 pub mod naming;
 pub mod postgres;
+pub mod process;
 pub mod rebuild;
 pub mod record;
 pub mod redis;

@@ -1,0 +1,82 @@
+//! What every binary does around its work: logs, and an orderly end on SIGTERM or SIGINT.
+
+use std::io;
+
+use clap::{Args, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Flags of every binary.
+#[derive(Clone, Debug, Args)]
+pub struct LogSettings {
+    /// How logs are written, to standard error.
+    #[arg(long, env = "COUPON_LOG_FORMAT", value_enum, default_value = "text")]
+    pub log_format: LogFormat,
+    /// What is logged, as `level` or `target=level`, comma-separated.
+    #[arg(long, env = "COUPON_LOG", default_value = "info")]
+    pub log: String,
+}
+
+/// What kept a process from starting.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// The filter cannot be read.
+    #[error("--log {filter:?} is not a filter like `info` or `intake=debug,info`: {reason}")]
+    Filter {
+        /// What was given.
+        filter: String,
+        /// As its reader put it.
+        reason: String,
+    },
+    /// A subscriber is there already.
+    #[error("logs are set up twice: {0}")]
+    Logs(String),
+    /// The system does not deliver signals.
+    #[error("cannot listen for signals: {0}")]
+    Signals(#[from] io::Error),
+}
+
+impl LogSettings {
+    /// Sets logs up for the whole process.
+    pub fn install(&self) -> Result<(), ProcessError> {
+        let filter = EnvFilter::try_new(&self.log).map_err(|error| ProcessError::Filter {
+            filter: self.log.clone(),
+            reason: error.to_string(),
+        })?;
+        let logs = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(io::stderr);
+        match self.log_format {
+            LogFormat::Text => logs.try_init(),
+            LogFormat::Json => logs.json().flatten_event(true).try_init(),
+        }
+        .map_err(|error| ProcessError::Logs(error.to_string()))
+    }
+}
+
+/// Is canceled by the first SIGTERM or SIGINT.
+pub fn shutdown_on_signals() -> Result<CancellationToken, ProcessError> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let shutdown = CancellationToken::new();
+    let asked = shutdown.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("asked to end");
+        asked.cancel();
+    });
+    Ok(shutdown)
+}
