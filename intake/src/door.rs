@@ -1,0 +1,192 @@
+//! The path of a claim: queue, reserve, publish, answer.
+//!
+//! Claims of one campaign gather in its `lane` while at most two reserve calls are under way. What a call reserved is
+//! one record; the next call never waits for its acknowledgement. The work of a claim goes on when its client hangs
+//! up: the tasks here belong to the door, not to a connection.
+
+pub mod decision;
+pub mod gate;
+pub mod lane;
+
+mod batch;
+mod rebuild;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use campaign::{
+    identity::{Instance, RequestId, UserId},
+    kafka::producer::Producer,
+    rebuild::Rebuilder,
+    redis::state::StateStore,
+};
+use tokio::sync::oneshot;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::{
+    decision::Answer,
+    gate::{Admission, Gate},
+    lane::{Pushed, Waiting},
+};
+use crate::{
+    campaigns::{Campaigns, LiveCampaign},
+    metrics::{Levels, Metrics},
+};
+
+/// What a door works with.
+pub struct DoorParts {
+    /// Reserves and gives back.
+    pub state: StateStore,
+    /// Takes the records.
+    pub producer: Producer,
+    /// `coupon.issue.requests` of the installation.
+    pub topic: String,
+    /// Builds states that are missing.
+    pub rebuilder: Rebuilder,
+    /// What is known of the campaigns.
+    pub campaigns: Arc<Campaigns>,
+    /// Where it is counted.
+    pub metrics: Arc<Metrics>,
+    /// From just before the reserve call to the acknowledgement.
+    pub publish_timeout: Duration,
+    /// Most claims in flight in this process.
+    pub max_in_flight: usize,
+    /// Most claims in flight of one campaign.
+    pub max_in_flight_per_campaign: usize,
+    /// Stops rebuilds.
+    pub shutdown: CancellationToken,
+}
+
+/// The door of one process.
+pub struct Door {
+    parts: DoorParts,
+    instance: Instance,
+    batches: AtomicU64,
+    gate: Gate,
+    in_flight: AtomicUsize,
+    tasks: TaskTracker,
+    rebuilds: TaskTracker,
+}
+
+impl Door {
+    /// A door with an instance name of its own.
+    pub fn new(parts: DoorParts) -> Arc<Self> {
+        Arc::new(Self {
+            // The delivery report is awaited for at most twice the publish timeout.
+            gate: Gate::new(parts.publish_timeout * 3),
+            parts,
+            instance: Instance::random(),
+            batches: AtomicU64::new(0),
+            in_flight: AtomicUsize::new(0),
+            tasks: TaskTracker::new(),
+            rebuilds: TaskTracker::new(),
+        })
+    }
+
+    /// Takes a claim in. Its answer comes through the receiver, or at once where it is not even queued.
+    pub fn claim(
+        self: &Arc<Self>,
+        campaign: &Arc<LiveCampaign>,
+        user: UserId,
+        request: RequestId,
+    ) -> Result<oneshot::Receiver<Answer>, Answer> {
+        self.enqueue(campaign, user, request)
+            .inspect_err(|answer| self.parts.metrics.answered(answer.kind()))
+    }
+
+    fn enqueue(
+        self: &Arc<Self>,
+        campaign: &Arc<LiveCampaign>,
+        user: UserId,
+        request: RequestId,
+    ) -> Result<oneshot::Receiver<Answer>, Answer> {
+        if self.in_flight.fetch_add(1, Ordering::Relaxed) >= self.parts.max_in_flight {
+            self.in_flight.fetch_sub(1, Ordering::Relaxed);
+            return Err(Answer::Overloaded);
+        }
+        let probe = match self.gate.admit(self.parts.producer.brokers_up(), Instant::now) {
+            Admission::Open => false,
+            Admission::Probe => true,
+            Admission::Shut => {
+                self.in_flight.fetch_sub(1, Ordering::Relaxed);
+                return Err(Answer::KafkaError);
+            }
+        };
+        let (reply, answer) = oneshot::channel();
+        let claim = Waiting {
+            user,
+            request,
+            probe,
+            reply,
+        };
+        match campaign.lane.push(claim, self.parts.max_in_flight_per_campaign) {
+            Pushed::Waits => {}
+            Pushed::StartCall => {
+                self.tasks.spawn(batch::serve(self.clone(), campaign.clone()));
+            }
+            Pushed::Full => {
+                self.in_flight.fetch_sub(1, Ordering::Relaxed);
+                if probe {
+                    self.gate.probe_ended(Instant::now());
+                }
+                return Err(Answer::Overloaded);
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Numbers for the metrics.
+    pub fn levels(&self) -> Levels {
+        Levels {
+            in_flight: self.in_flight.load(Ordering::Relaxed),
+            waiting: self.parts.campaigns.waiting(),
+            kafka_open: !self.kafka_shut(),
+        }
+    }
+
+    /// Waits until every claim that was taken in has its answer. Nothing may come any more.
+    pub async fn finish(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.rebuilds.close();
+        self.rebuilds.wait().await;
+    }
+
+    fn kafka_shut(&self) -> bool {
+        self.gate.is_shut(self.parts.producer.brokers_up())
+    }
+
+    /// Answers a claim. Nobody may be listening: what was decided holds all the same.
+    fn answer(&self, reply: oneshot::Sender<Answer>, answer: Answer) {
+        self.parts.metrics.answered(answer.kind());
+        let _ = reply.send(answer);
+    }
+}
+
+/// Claims that are in flight. They count until this is dropped or told that some are answered, also where a task dies.
+struct InFlight {
+    door: Arc<Door>,
+    campaign: Arc<LiveCampaign>,
+    count: usize,
+}
+
+impl InFlight {
+    fn answered(&mut self, count: usize) {
+        if count > 0 {
+            self.count -= count;
+            self.door.in_flight.fetch_sub(count, Ordering::Relaxed);
+            self.campaign.lane.finished(count);
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.answered(self.count);
+    }
+}
