@@ -4,5 +4,11 @@ pub mod connection;
 pub mod limit;
 pub mod lock;
 pub mod preflight;
-pub mod script;
 pub mod state;
+
+mod answer;
+mod cluster;
+mod failover;
+mod node;
+mod script;
+mod sentinel;
