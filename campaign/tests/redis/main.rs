@@ -1,0 +1,5 @@
+//! The transitions of a campaign's state, the lock and the limit, against real Redis servers.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod fixture;
+mod reserve;
