@@ -93,13 +93,7 @@ async fn show(app: &App, text: &str) -> Result<Response, Problem> {
         Problem::new(Code::StateUnavailable, "Redis could not be asked; try again")
     })?;
     let shown = match state {
-        StateAnswer::Present(numbers) if numbers.status == StateStatus::Rebuilding || numbers.campaign != row.id => {
-            return Err(Problem::new(
-                Code::Rebuilding,
-                "the numbers are not there yet; try again",
-            ));
-        }
-        StateAnswer::Present(numbers) => CampaignAnswer {
+        StateAnswer::Present(numbers) if numbers.campaign == row.id => CampaignAnswer {
             campaign: row.name.clone(),
             quantity: numbers.quantity,
             available: Some(numbers.available()),
@@ -116,7 +110,7 @@ async fn show(app: &App, text: &str) -> Result<Response, Problem> {
             closes_at: row.terms.closes_at,
             paused: row.terms.paused,
         },
-        StateAnswer::NotInitialized => {
+        StateAnswer::Present(_) | StateAnswer::Rebuilding { .. } | StateAnswer::NotInitialized => {
             return Err(Problem::new(
                 Code::Rebuilding,
                 "the numbers are not there yet; try again",
