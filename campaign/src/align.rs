@@ -1,2 +1,222 @@
 //! One round over a campaign: applies wanted terms, aligns Redis to Postgres, rebuilds what is missing. The operator
 //! runs it; the local stack runs it in the operator's place.
+//!
+//! Growing writes Postgres first, shrinking Redis first, so that the door never gives more than the database has room
+//! for. Every change raises the terms' revision, and Redis refuses an older one: a writer that was held up cannot undo
+//! what came after it.
+
+use jiff::Timestamp;
+
+use crate::{
+    name::CampaignName,
+    postgres::{
+        campaign::{CampaignRow, CampaignTerms, TermsChange},
+        database::{Database, DatabaseError},
+    },
+    rebuild::{Force, RebuildError, Rebuilder, Rebuilt, configuration_of, serves},
+    redis::{
+        connection::RedisError,
+        state::{Configuration, Configured, StateAnswer, StateNumbers, StateStatus, StateStore},
+    },
+};
+
+/// How often a change starts anew when somebody else changes the same campaign.
+const ATTEMPTS: usize = 10;
+
+/// Applies and aligns.
+#[derive(Clone)]
+pub struct Aligner {
+    /// The truth.
+    pub database: Database,
+    /// What the door judges by.
+    pub state: StateStore,
+    /// For a state that is missing.
+    pub rebuilder: Rebuilder,
+}
+
+/// What a round found and did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// Redis agreed with Postgres.
+    Aligned,
+    /// Quantity, window, ttl or pause were set in Redis.
+    Configured,
+    /// The state was missing and was rebuilt (or somebody else is at it).
+    Rebuilt(Rebuilt),
+    /// The window is over and the state has expired: nothing to keep.
+    Over,
+    /// No live campaign has that name.
+    NoCampaign,
+}
+
+/// What `apply` came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    /// The campaign as it stands now. Its quantity is larger than the wanted one where more is taken already.
+    pub campaign: CampaignRow,
+    /// Whether it is new.
+    pub created: bool,
+}
+
+/// Why a change or a round stopped. Nothing is half done that the next round does not finish.
+#[derive(Debug, thiserror::Error)]
+pub enum AlignError {
+    /// Redis.
+    #[error(transparent)]
+    Redis(#[from] RedisError),
+    /// Postgres.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// The rebuild.
+    #[error(transparent)]
+    Rebuild(#[from] RebuildError),
+    /// Somebody else kept changing the same campaign.
+    #[error("campaign {0} kept changing under {ATTEMPTS} attempts to apply it; try again")]
+    Contended(CampaignName),
+}
+
+impl Aligner {
+    /// Makes the campaign what `terms` want, and its state ready.
+    pub async fn apply(&self, name: &CampaignName, terms: &CampaignTerms) -> Result<Applied, AlignError> {
+        let created = self.database.campaign(name).await?.is_none();
+        for _ in 0..ATTEMPTS {
+            let row = self.database.create_campaign(name, terms).await?;
+            self.round_of(&row).await?;
+            let change = if row.terms == *terms {
+                Change::Made(row.terms.clone())
+            } else if terms.quantity < row.terms.quantity {
+                self.shrink(&row, terms).await?
+            } else {
+                self.grow(&row, terms).await?
+            };
+            let Change::Made(written) = change else { continue };
+            let Some(campaign) = self.database.campaign(name).await? else {
+                continue;
+            };
+            if campaign.terms == written {
+                self.round_of(&campaign).await?;
+                return Ok(Applied { campaign, created });
+            }
+        }
+        Err(AlignError::Contended(name.clone()))
+    }
+
+    /// Aligns Redis to Postgres once.
+    pub async fn round(&self, name: &CampaignName) -> Result<Round, AlignError> {
+        match self.database.campaign(name).await? {
+            Some(row) => self.round_of(&row).await,
+            None => Ok(Round::NoCampaign),
+        }
+    }
+
+    async fn round_of(&self, row: &CampaignRow) -> Result<Round, AlignError> {
+        let answer = self.state.state(&row.name).await?;
+        let numbers = match answer {
+            StateAnswer::Present(numbers) if serves(&StateAnswer::Present(numbers.clone()), row.id, row.epoch) => {
+                numbers
+            }
+            StateAnswer::NotInitialized if is_over(row, Timestamp::now()) => return Ok(Round::Over),
+            _ => {
+                let rebuilt = self.rebuilder.rebuild(&row.name, Force::IfMissing).await?;
+                return Ok(Round::Rebuilt(rebuilt));
+            }
+        };
+        let row = &self.raise_past(row, numbers.revision).await?;
+        let wanted = configuration_of(row, row.epoch);
+        if agrees(&numbers, &wanted) {
+            return Ok(Round::Aligned);
+        }
+        match self.state.configure(&row.name, &wanted).await? {
+            Configured::Set { .. } => Ok(Round::Configured),
+            // Overtaken between the two calls: the next round sees what is there now.
+            Configured::Stale { .. }
+            | Configured::OtherEpoch(_)
+            | Configured::Rebuilding
+            | Configured::NotInitialized => Ok(Round::Aligned),
+        }
+    }
+
+    /// A shrink that died after Redis left the state ahead of Postgres. Its writer may still come back: raising the
+    /// revision past it makes its second half fail, and only then the state may grow back.
+    async fn raise_past(&self, row: &CampaignRow, state_revision: i64) -> Result<CampaignRow, AlignError> {
+        if state_revision <= row.revision {
+            return Ok(row.clone());
+        }
+        let revision = state_revision + 1;
+        match self
+            .database
+            .set_terms(row.id, &row.terms, row.revision, revision, None)
+            .await?
+        {
+            TermsChange::Written(revision) => Ok(CampaignRow {
+                revision,
+                ..row.clone()
+            }),
+            TermsChange::Refused => Err(AlignError::Contended(row.name.clone())),
+        }
+    }
+
+    async fn grow(&self, row: &CampaignRow, terms: &CampaignTerms) -> Result<Change, AlignError> {
+        let written = self
+            .database
+            .set_terms(row.id, terms, row.revision, row.revision + 1, None)
+            .await?;
+        Ok(match written {
+            TermsChange::Written(_) => Change::Made(terms.clone()),
+            TermsChange::Refused => Change::StartAnew,
+        })
+    }
+
+    async fn shrink(&self, row: &CampaignRow, terms: &CampaignTerms) -> Result<Change, AlignError> {
+        let revision = row.revision + 1;
+        let wanted = CampaignRow {
+            terms: terms.clone(),
+            revision,
+            ..row.clone()
+        };
+        let quantity = match self
+            .state
+            .configure(&row.name, &configuration_of(&wanted, row.epoch))
+            .await?
+        {
+            Configured::Set { quantity, .. } => quantity,
+            // An over campaign has no state and gives nothing any more: what the rows need is the bound.
+            Configured::NotInitialized if is_over(row, Timestamp::now()) => terms.quantity.max(row.issued + row.parked),
+            Configured::Stale { .. }
+            | Configured::OtherEpoch(_)
+            | Configured::Rebuilding
+            | Configured::NotInitialized => return Ok(Change::StartAnew),
+        };
+        let reached = CampaignTerms {
+            quantity,
+            ..terms.clone()
+        };
+        let written = self
+            .database
+            .set_terms(row.id, &reached, row.revision, revision, Some(row.epoch))
+            .await?;
+        Ok(match written {
+            TermsChange::Written(_) => Change::Made(reached),
+            TermsChange::Refused => Change::StartAnew,
+        })
+    }
+}
+
+enum Change {
+    Made(CampaignTerms),
+    StartAnew,
+}
+
+/// Whether the window has closed; then a missing state is not rebuilt.
+pub fn is_over(row: &CampaignRow, now: Timestamp) -> bool {
+    row.terms.closes_at.is_some_and(|closes_at| closes_at <= now)
+}
+
+/// Whether the state needs no `configure`. A quantity below what is taken cannot be reached.
+fn agrees(numbers: &StateNumbers, wanted: &Configuration) -> bool {
+    numbers.revision == wanted.revision
+        && numbers.quantity == wanted.quantity.max(numbers.taken)
+        && numbers.opens_at.map(|at| at.as_millisecond()) == wanted.opens_at.map(|at| at.as_millisecond())
+        && numbers.closes_at.map(|at| at.as_millisecond()) == wanted.closes_at.map(|at| at.as_millisecond())
+        && (numbers.status == StateStatus::Paused) == wanted.paused
+}

@@ -1,15 +1,46 @@
 //! Rebuilds a campaign's state in Redis from Postgres and from the claims that are still in Kafka.
+//!
+//! The order of the steps is the promise: the door is shut before the wait, the wait is over before the end offsets are
+//! read, and the rows are read after them, in the transaction that stores them as this epoch's cut. So a claim that was
+//! answered SUCCESS is either a row or a record before the cut, and a record after the cut was never answered SUCCESS.
 
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::mpsc;
 
 use crate::{
-    identity::Epoch,
-    kafka::{client::KafkaError, offsets::TopicReader},
+    identity::{BatchId, CampaignId, Epoch},
+    kafka::{
+        client::KafkaError,
+        offsets::{TopicReader, Watermarks},
+    },
     name::CampaignName,
     naming::Naming,
-    postgres::database::{Database, DatabaseError},
-    redis::{connection::RedisError, lock::Locks, state::StateStore},
+    postgres::{
+        campaign::CampaignRow,
+        database::{Database, DatabaseError},
+        snapshot::{Snapshot, SnapshotStart},
+    },
+    record::{ClaimRecord, is_stale},
+    redis::{
+        connection::RedisError,
+        lock::Locks,
+        state::{Appended, Configuration, RebuildStep, RebuiltEntry, RebuiltState, StateAnswer, StateStore},
+    },
 };
+
+/// How long a finder of a missing state waits for the lock; whoever holds it is rebuilding.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+/// A rebuilder that died is taken over after this.
+const LOCK_LEASE: Duration = Duration::from_secs(10);
+/// Entries of one append: short enough not to hold up other commands.
+const CHUNK: usize = 5_000;
+/// Records between the reader's thread and the rebuild.
+const READ_AHEAD: usize = 64;
 
 /// Rebuilds states.
 #[derive(Clone)]
@@ -40,9 +71,9 @@ pub enum Rebuilt {
         /// How long the door was shut.
         took: Duration,
     },
-    /// Somebody else has done it, or is doing it.
+    /// The state is there, or somebody else is rebuilding it.
     NotNeeded,
-    /// A later rebuild overtook this one.
+    /// A later rebuild, a flush or another server overtook this one.
     Superseded,
     /// There is no live campaign of that name.
     NoCampaign,
@@ -60,9 +91,26 @@ pub enum RebuildError {
     /// Kafka.
     #[error("rebuild: {0}")]
     Kafka(#[from] KafkaError),
+    /// The lock was lost on the way: another rebuilder may be at work.
+    #[error("rebuild of {0}: the lock was lost; the next round starts anew")]
+    LockLost(CampaignName),
     /// What Postgres has consumed and what Kafka holds do not fit together.
-    #[error("rebuild: {0}")]
-    Inconsistent(String),
+    #[error(
+        "rebuild of {campaign}: partition {partition} of {topic} is consumed up to {consumed} but ends at {end}; \
+         was the topic recreated? restore it, or remove its rows from table consumed once its claims are accounted for"
+    )]
+    AheadOfKafka {
+        /// Whose state.
+        campaign: CampaignName,
+        /// The topic.
+        topic: String,
+        /// Where.
+        partition: i32,
+        /// What Postgres says.
+        consumed: i64,
+        /// What Kafka says.
+        end: i64,
+    },
 }
 
 /// Whether a state that is there is replaced.
@@ -74,10 +122,285 @@ pub enum Force {
     Always,
 }
 
+/// Whether this state serves this campaign: one of another campaign or epoch, or one left `rebuilding` by somebody who
+/// holds no lock any more, is as good as missing.
+pub fn serves(answer: &StateAnswer, campaign: CampaignId, epoch: Epoch) -> bool {
+    matches!(answer, StateAnswer::Present(state) if state.campaign == campaign && state.epoch == epoch)
+}
+
+/// What a step says when it cannot go on without being an error.
+enum Stop {
+    Superseded,
+    Failed(RebuildError),
+}
+
+impl<E: Into<RebuildError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
 impl Rebuilder {
-    /// Rebuilds one campaign's state.
+    /// Rebuilds one campaign's state. Any process may call this at any time; one of them does it.
     pub async fn rebuild(&self, campaign: &CampaignName, force: Force) -> Result<Rebuilt, RebuildError> {
-        let _ = (campaign, force);
-        unimplemented!()
+        let lock_key = self.naming.rebuild_lock(campaign);
+        let Some(lock) = self.locks.acquire(&lock_key, LOCK_LEASE, 0, LOCK_WAIT).await? else {
+            return Ok(Rebuilt::NotNeeded);
+        };
+        let outcome = tokio::select! {
+            outcome = self.under_lock(campaign, force) => outcome,
+            () = lock.lost() => return Err(RebuildError::LockLost(campaign.clone())),
+        };
+        if let Err(error) = lock.release().await {
+            tracing::debug!(%error, %campaign, "rebuild lock runs out by itself");
+        }
+        outcome
+    }
+
+    async fn under_lock(&self, campaign: &CampaignName, force: Force) -> Result<Rebuilt, RebuildError> {
+        let Some(row) = self.database.campaign(campaign).await? else {
+            return Ok(Rebuilt::NoCampaign);
+        };
+        // The second look: somebody may have rebuilt it while we waited for the lock.
+        if force == Force::IfMissing && serves(&self.state.state(campaign).await?, row.id, row.epoch) {
+            return Ok(Rebuilt::NotNeeded);
+        }
+        match self.steps(&row).await {
+            Ok(done) => Ok(done),
+            Err(Stop::Superseded) => Ok(Rebuilt::Superseded),
+            Err(Stop::Failed(error)) => Err(error),
+        }
+    }
+
+    async fn steps(&self, row: &CampaignRow) -> Result<Rebuilt, Stop> {
+        let campaign = &row.name;
+        let Some(raised) = self.database.raise_epoch(row.id).await? else {
+            return Ok(Rebuilt::NoCampaign);
+        };
+        let epoch = raised.epoch;
+        go_on(self.state.rebuild_begin(campaign, row.id, epoch).await?)?;
+        let shut = Instant::now();
+        tracing::info!(%campaign, %epoch, first = raised.first, "state rebuild began");
+
+        if !raised.first {
+            // An old primary may serve until it notices that its replicas are gone; only then does the wait for claims
+            // on their way begin.
+            tokio::time::sleep(self.state.failover_lag(campaign).await?).await;
+            tokio::time::sleep(self.settle_after).await;
+        }
+
+        let topic = self.naming.requests_topic();
+        let watermarks = self.reader.watermarks(&topic).await?;
+        let cut: HashMap<i32, i64> = watermarks
+            .iter()
+            .map(|(&partition, marks)| (partition, marks.high))
+            .collect();
+        let mut snapshot = match self.database.begin_snapshot(&topic, row.id, epoch, &cut).await? {
+            SnapshotStart::Open(snapshot) => snapshot,
+            SnapshotStart::Superseded => return Err(Stop::Superseded),
+        };
+        check_consumed(campaign, &topic, snapshot.consumed(), &watermarks)?;
+
+        let mut users = self.append_rows(campaign, epoch, &mut snapshot).await?;
+        users += self.append_claims(row, epoch, &topic, cut, &mut snapshot).await?;
+        let configuration = configuration_of(snapshot.campaign(), epoch);
+        snapshot.commit().await?;
+
+        let rebuilt = RebuiltState {
+            campaign: row.id,
+            configuration,
+            users,
+        };
+        go_on(self.state.rebuild_commit(campaign, &rebuilt).await?)?;
+        let took = shut.elapsed();
+        tracing::info!(%campaign, %epoch, users, ?took, "state rebuilt");
+        Ok(Rebuilt::Done { epoch, users, took })
+    }
+
+    async fn append_rows(&self, campaign: &CampaignName, epoch: Epoch, snapshot: &mut Snapshot) -> Result<u64, Stop> {
+        let mut users = 0;
+        // At least one append: it makes the staging keys of a campaign without holders.
+        loop {
+            let entries = snapshot.next_entries(CHUNK).await?;
+            users += self.append(campaign, epoch, &entries).await?;
+            if entries.is_empty() {
+                return Ok(users);
+            }
+        }
+    }
+
+    /// Appends the claims that are stored before the cut and not decided. They follow the rows, so a row wins.
+    async fn append_claims(
+        &self,
+        row: &CampaignRow,
+        epoch: Epoch,
+        topic: &str,
+        cut: HashMap<i32, i64>,
+        snapshot: &mut Snapshot,
+    ) -> Result<u64, Stop> {
+        let id = row.id;
+        let (found, mut records) = mpsc::channel::<(i32, i64, ClaimRecord)>(READ_AHEAD);
+        let from = snapshot.consumed().clone();
+        let each = move |partition, offset, value: &[u8]| match ClaimRecord::decode(value) {
+            Ok(record) if record.id == id => match found.blocking_send((partition, offset, record)) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            },
+            // Other campaigns' records, and bytes that the worker will put to the dead letters.
+            _ => ControlFlow::Continue(()),
+        };
+        let mut users = 0;
+        let appending = async {
+            let mut waiting: Vec<ClaimRecord> = Vec::new();
+            let mut claims = 0;
+            while let Some((partition, offset, record)) = records.recv().await {
+                if is_stale(record.epoch, partition, offset, snapshot.cuts()) {
+                    continue;
+                }
+                claims += record.claims.len();
+                waiting.push(record);
+                if claims + crate::record::MAX_CLAIMS > CHUNK {
+                    users += self.append_undecided(&row.name, epoch, snapshot, &mut waiting).await?;
+                    claims = 0;
+                }
+            }
+            users += self.append_undecided(&row.name, epoch, snapshot, &mut waiting).await?;
+            Ok::<(), Stop>(())
+        };
+        let reading = async { self.reader.read(topic, from, cut, each).await.map_err(Stop::from) };
+        tokio::try_join!(reading, appending)?;
+        Ok(users)
+    }
+
+    async fn append_undecided(
+        &self,
+        campaign: &CampaignName,
+        epoch: Epoch,
+        snapshot: &mut Snapshot,
+        records: &mut Vec<ClaimRecord>,
+    ) -> Result<u64, Stop> {
+        let batches: Vec<BatchId> = records.iter().map(|record| record.batch.clone()).collect();
+        let decided = snapshot.decided(&batches).await?;
+        let entries: Vec<RebuiltEntry> = records
+            .drain(..)
+            .filter(|record| !decided.contains(&record.batch))
+            .flat_map(pending_entries)
+            .collect();
+        if entries.is_empty() {
+            return Ok(0);
+        }
+        self.append(campaign, epoch, &entries).await
+    }
+
+    async fn append(&self, campaign: &CampaignName, epoch: Epoch, entries: &[RebuiltEntry]) -> Result<u64, Stop> {
+        match self.state.rebuild_append(campaign, epoch, entries).await? {
+            Appended::Users(users) => Ok(users),
+            Appended::Superseded => Err(Stop::Superseded),
+        }
+    }
+}
+
+fn go_on(step: RebuildStep) -> Result<(), Stop> {
+    match step {
+        RebuildStep::Done => Ok(()),
+        RebuildStep::Superseded => Err(Stop::Superseded),
+    }
+}
+
+fn pending_entries(record: ClaimRecord) -> impl Iterator<Item = RebuiltEntry> {
+    let (batch, reserved_at) = (record.batch, record.reserved_at);
+    record.claims.into_iter().map(move |claim| {
+        RebuiltEntry::Pending(claim.user_id, claim.request_id, batch.reservation(claim.i), reserved_at)
+    })
+}
+
+/// What the state of `row` is configured to.
+pub fn configuration_of(row: &CampaignRow, epoch: Epoch) -> Configuration {
+    Configuration {
+        epoch,
+        revision: row.revision,
+        quantity: row.terms.quantity,
+        opens_at: row.terms.opens_at,
+        closes_at: row.terms.closes_at,
+        ttl_ms: row.terms.ttl_ms,
+        paused: row.terms.paused,
+    }
+}
+
+/// Offsets that Kafka does not have any more cannot be compared with cuts: better shut than wrong.
+fn check_consumed(
+    campaign: &CampaignName,
+    topic: &str,
+    consumed: &HashMap<i32, i64>,
+    watermarks: &HashMap<i32, Watermarks>,
+) -> Result<(), RebuildError> {
+    for (&partition, &consumed) in consumed {
+        let end = watermarks.get(&partition).map_or(0, |marks| marks.high);
+        if consumed > end {
+            return Err(RebuildError::AheadOfKafka {
+                campaign: campaign.clone(),
+                topic: topic.to_owned(),
+                partition,
+                consumed,
+                end,
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::redis::state::{StateNumbers, StateStatus};
+
+    fn state(campaign: CampaignId, epoch: i64, status: StateStatus) -> StateAnswer {
+        StateAnswer::Present(StateNumbers {
+            campaign,
+            epoch: Epoch(epoch),
+            revision: 1,
+            status,
+            quantity: 1,
+            taken: 0,
+            pending: 0,
+            oldest_pending_ms: None,
+            now_ms: 0,
+            opens_at: None,
+            closes_at: None,
+        })
+    }
+
+    #[test]
+    fn a_state_serves_only_its_own_campaign_and_epoch_and_only_when_finished() {
+        let (ours, other) = (CampaignId(Uuid::from_u128(1)), CampaignId(Uuid::from_u128(2)));
+        for (answer, expected) in [
+            (StateAnswer::NotInitialized, false),
+            (state(ours, 7, StateStatus::Open), true),
+            (state(ours, 7, StateStatus::Paused), true),
+            (
+                StateAnswer::Rebuilding {
+                    campaign: ours,
+                    epoch: Epoch(7),
+                },
+                false,
+            ),
+            (state(ours, 6, StateStatus::Open), false),
+            (state(other, 7, StateStatus::Open), false),
+        ] {
+            assert_eq!(serves(&answer, ours, Epoch(7)), expected, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_was_cut_back_stops_the_rebuild() {
+        let campaign = CampaignName::new("shop", "sale").expect("valid");
+        let marks = |high| HashMap::from([(0, Watermarks { low: 0, high })]);
+        let consumed = HashMap::from([(0, 5)]);
+        assert!(check_consumed(&campaign, "t", &consumed, &marks(5)).is_ok());
+        assert!(check_consumed(&campaign, "t", &HashMap::new(), &marks(5)).is_ok());
+        assert!(check_consumed(&campaign, "t", &consumed, &marks(4)).is_err());
+        assert!(check_consumed(&campaign, "t", &consumed, &HashMap::new()).is_err());
     }
 }

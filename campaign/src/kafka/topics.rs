@@ -103,9 +103,11 @@ pub async fn check(settings: &KafkaSettings, naming: &Naming, dev: bool) -> Resu
             Some(_) => {}
         }
     }
-    if problems.is_empty() && !dev {
-        for topic in topics(naming) {
-            problems.extend(topic_problems(&admin, &topic.name).await?);
+    if !dev {
+        for (topic, shape) in topics(naming).iter().zip(&shapes.topics) {
+            if shape.is_some() {
+                problems.extend(topic_problems(&admin, &topic.name).await?);
+            }
         }
         problems.extend(broker_problems(&admin, shapes.broker).await?);
     }

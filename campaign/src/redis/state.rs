@@ -232,6 +232,15 @@ pub enum RebuildStep {
     Superseded,
 }
 
+/// What `rebuild_append` came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appended {
+    /// So many users had no entry before.
+    Users(u64),
+    /// Another rebuild, a flush or another server came between: stop.
+    Superseded,
+}
+
 /// What `rebuild_commit` opens with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltState {
@@ -501,22 +510,24 @@ impl StateStore {
         campaign: &CampaignName,
         epoch: Epoch,
         entries: &[RebuiltEntry],
-    ) -> Result<RebuildStep, RedisError> {
+    ) -> Result<Appended, RedisError> {
         let keys = self.naming.state(campaign);
         let staging = keys.staging(epoch);
+        let mut users = 0;
         for chunk in entries.chunks(APPEND_CHUNK) {
-            let step = self
+            let appended = self
                 .run_on(&script::REBUILD_APPEND, &with_meta(&keys, &staging), |command| {
                     command.arg(epoch.0).arg(REBUILD_IDLE_MS);
                     chunk.iter().for_each(|entry| add_entry(command, entry));
                 })
                 .await?
-                .rebuild_step()?;
-            if step == RebuildStep::Superseded {
-                return Ok(step);
+                .appended()?;
+            match appended {
+                Appended::Users(new) => users += new,
+                Appended::Superseded => return Ok(appended),
             }
         }
-        Ok(RebuildStep::Done)
+        Ok(Appended::Users(users))
     }
 
     /// Puts the staging keys in place and opens the door.
@@ -623,6 +634,14 @@ impl Answer {
             DONE => Ok(Transition::Done(self.integer()?.unsigned_abs())),
             NOT_INITIALIZED => Ok(Transition::NotInitialized),
             REBUILDING => Ok(Transition::Rebuilding),
+            _ => Err(self.unknown()),
+        }
+    }
+
+    fn appended(mut self) -> Result<Appended, RedisError> {
+        match self.integer()? {
+            DONE => Ok(Appended::Users(self.integer()?.unsigned_abs())),
+            SUPERSEDED => Ok(Appended::Superseded),
             _ => Err(self.unknown()),
         }
     }

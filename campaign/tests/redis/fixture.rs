@@ -7,8 +7,8 @@ use campaign::{
     redis::{
         connection::Redis,
         state::{
-            Configuration, RebuildStep, RebuiltEntry, RebuiltState, ReserveAnswer, ReserveOutcome, StateAnswer,
-            StateNumbers, StateStore,
+            Appended, Configuration, RebuildStep, RebuiltEntry, RebuiltState, ReserveAnswer, ReserveOutcome,
+            StateAnswer, StateNumbers, StateStore,
         },
     },
     settings::RedisSettings,
@@ -63,7 +63,7 @@ impl Fixture {
         let begun = self.store.rebuild_begin(&self.campaign, self.id, epoch).await.unwrap();
         assert_eq!(begun, RebuildStep::Done);
         let appended = self.store.rebuild_append(&self.campaign, epoch, entries).await.unwrap();
-        assert_eq!(appended, RebuildStep::Done);
+        assert!(matches!(appended, Appended::Users(_)));
         let rebuilt = self.rebuilt(configuration, entries.len() as u64);
         let committed = self.store.rebuild_commit(&self.campaign, &rebuilt).await.unwrap();
         assert_eq!(committed, RebuildStep::Done);
