@@ -5,8 +5,11 @@
 
 pub mod child;
 pub mod eventually;
+pub mod installation;
 pub mod kafka;
 pub mod ports;
 pub mod postgres;
 pub mod proxy;
 pub mod redis;
+pub mod redis_cluster;
+pub mod redis_sentinel;
