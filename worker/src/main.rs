@@ -1,7 +1,7 @@
 //! The worker's process: flags, logs, signals. Everything else is in the library.
 
+use campaign::process::{LogSettings, shutdown_on_signals};
 use clap::Parser;
-use tokio_util::sync::CancellationToken;
 use worker::{settings::WorkerSettings, startup};
 
 /// Makes claims coupons.
@@ -10,13 +10,15 @@ use worker::{settings::WorkerSettings, startup};
 struct Arguments {
     #[command(flatten)]
     worker: WorkerSettings,
+    #[command(flatten)]
+    logs: LogSettings,
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let stop = CancellationToken::new();
-    let worker = startup::start(arguments.worker, stop.clone()).await?;
+    arguments.logs.install()?;
+    let worker = startup::start(arguments.worker, shutdown_on_signals()?).await?;
     worker.wait().await?;
     Ok(())
 }

@@ -14,13 +14,12 @@
 //! A row that waits for its restock has been published; it is not published again while this relay lives.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, hash_map::Entry},
     sync::Arc,
     time::Duration,
 };
 
 use campaign::{
-    event::EventType,
     identity::{CampaignId, Epoch},
     kafka::producer::{Delivery, Outgoing, Producer},
     naming::Naming,
@@ -35,6 +34,7 @@ use campaign::{
         state::{StateStore, Transition},
     },
 };
+use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -50,7 +50,8 @@ const STANDBY: Duration = Duration::from_secs(2);
 /// How often the outbox is looked at without a hint: events also come from other processes.
 const LOOK: Duration = Duration::from_millis(250);
 /// Pause before a restock that was not confirmed is tried again.
-const RESTOCK_AGAIN: Duration = Duration::from_millis(500);
+const RESTOCK_AGAIN: Duration = Duration::from_secs(1);
+const RESTOCKS_AT_ONCE: usize = 32;
 
 /// Relays.
 pub struct Relay {
@@ -106,8 +107,8 @@ pub enum RelayError {
 pub struct Round {
     /// Rows that are gone now.
     pub done: usize,
-    /// Rows that wait for their restock.
-    pub waiting: usize,
+    /// Cancels whose restock is not confirmed yet.
+    pub later: usize,
 }
 
 /// Whether a restock counts as done.
@@ -155,13 +156,12 @@ impl Relay {
                 continue;
             }
             match self.round(&mut published).await {
-                Ok(Round { done, waiting }) => {
+                Ok(Round { done, .. }) => {
                     backoff.reset();
                     if done == 0 {
-                        let look = if waiting == 0 { LOOK } else { RESTOCK_AGAIN };
                         tokio::select! {
                             () = self.events.notified() => {}
-                            _ = pause(look, &stop) => {}
+                            _ = pause(LOOK, &stop) => {}
                         }
                     }
                 }
@@ -177,49 +177,52 @@ impl Relay {
         }
     }
 
-    /// Publishes what waits, once. `published` holds the rows whose restock is all that is missing.
+    /// Publishes what is due, once. `published` holds the rows whose restock is all that is missing.
     pub async fn round(&self, published: &mut HashSet<i64>) -> Result<Round, RelayError> {
-        // Rows that wait for a restock must not fill the page.
-        let page = i64::try_from(self.batch + published.len()).unwrap_or(i64::MAX);
+        let page = i64::try_from(self.batch).unwrap_or(i64::MAX);
         let rows = self.database.outbox_next(page).await?;
         self.metrics
             .outbox_rows
             .set(i64::try_from(rows.len()).unwrap_or(i64::MAX));
-        published.retain(|id| rows.iter().any(|row| row.id == *id));
         let fresh: Vec<&OutboxRow> = rows.iter().filter(|row| !published.contains(&row.id)).collect();
-        let (acknowledged, failure) = self.publish(&fresh).await?;
+        let (acknowledged, not_acknowledged) = self.publish(&fresh).await?;
 
-        let mut done: Vec<i64> = Vec::with_capacity(rows.len());
-        let mut restocks = Vec::new();
-        for row in &rows {
-            match (row.restock, acknowledged.contains(&row.id)) {
-                (false, true) => done.push(row.id),
-                (true, true) => {
-                    published.insert(row.id);
-                    restocks.push(row);
-                }
-                // A restock need not wait for the brokers.
-                (true, false) => restocks.push(row),
-                (false, false) => {}
-            }
-        }
-        // What is published goes first: a failing restock must not make it be published again.
-        self.database.outbox_done(&done).await?;
-        let confirmed: Vec<i64> = self
-            .restock(&restocks)
-            .await?
-            .into_iter()
-            .filter(|id| published.contains(id))
+        let (restocks, others): (Vec<&OutboxRow>, Vec<&OutboxRow>) = rows.iter().partition(|row| row.restock);
+        // What is published goes first: a restock that fails must not make it be published again.
+        let done: Vec<i64> = others
+            .iter()
+            .map(|row| row.id)
+            .filter(|id| acknowledged.contains(id))
             .collect();
-        if !confirmed.is_empty() {
-            self.database.outbox_done(&confirmed).await?;
-            published.retain(|id| !confirmed.contains(id));
+        if !done.is_empty() {
+            self.database.outbox_done(&done).await?;
         }
-        match failure {
+        if restocks.is_empty() {
+            return match not_acknowledged {
+                Some(error) => Err(error),
+                None => Ok(Round {
+                    done: done.len(),
+                    later: 0,
+                }),
+            };
+        }
+
+        // A restock need not wait for the brokers: it is tried whether the event was acknowledged or not.
+        published.extend(restocks.iter().map(|row| row.id).filter(|id| acknowledged.contains(id)));
+        let (confirmed, redis_failed) = self.restock(&restocks).await?;
+        let (gone, later): (Vec<i64>, Vec<i64>) = restocks
+            .iter()
+            .map(|row| row.id)
+            .partition(|id| confirmed.contains(id) && published.contains(id));
+        self.database.outbox_done(&gone).await?;
+        published.retain(|id| !gone.contains(id));
+        // Postponed, so that they do not fill the page: other campaigns' events pass.
+        self.database.outbox_postpone(&later, RESTOCK_AGAIN).await?;
+        match not_acknowledged.or(redis_failed.map(RelayError::from)) {
             Some(error) => Err(error),
             None => Ok(Round {
-                done: done.len() + confirmed.len(),
-                waiting: published.len(),
+                done: done.len() + gone.len(),
+                later: later.len(),
             }),
         }
     }
@@ -264,44 +267,54 @@ impl Relay {
         Ok((acknowledged, failure))
     }
 
-    /// Restocks; answers the rows whose restock is confirmed.
-    async fn restock(&self, rows: &[&OutboxRow]) -> Result<Vec<i64>, RelayError> {
+    /// Restocks; answers the rows whose restock is confirmed, and the first error that kept one from being so.
+    async fn restock(&self, rows: &[&OutboxRow]) -> Result<(HashSet<i64>, Option<RedisError>), RelayError> {
         // Read after the rows, and so after their cancels.
         let mut epochs: HashMap<CampaignId, Option<Epoch>> = HashMap::new();
-        let mut confirmed = Vec::new();
         for row in rows {
-            debug_assert_eq!(row.event.event_type, EventType::Canceled);
-            let event = &row.event;
-            let epoch = match epochs.get(&event.campaign_id) {
-                Some(epoch) => *epoch,
-                None => {
-                    let epoch = self.database.epoch_of(event.campaign_id).await?;
-                    epochs.insert(event.campaign_id, epoch);
-                    epoch
-                }
-            };
-            let Some(epoch) = epoch else {
-                // Archived: there is no state to give the slot back to.
-                confirmed.push(row.id);
-                continue;
-            };
-            let answer = self
-                .state
-                .restock(&event.campaign, &event.user_id, event.coupon_id, epoch)
-                .await?;
-            let judged = match answer {
-                Transition::NotInitialized => {
-                    let campaign = self.database.campaign(&event.campaign).await?;
-                    let campaign = campaign.filter(|campaign| campaign.id == event.campaign_id);
-                    judge(answer, campaign.as_ref(), Timestamp::now())
-                }
-                _ => judge(answer, None, Timestamp::now()),
-            };
-            if judged == Restock::Confirmed {
-                confirmed.push(row.id);
+            if let Entry::Vacant(entry) = epochs.entry(row.event.campaign_id) {
+                entry.insert(self.database.epoch_of(row.event.campaign_id).await?);
             }
         }
-        Ok(confirmed)
+        let answers: Vec<(&OutboxRow, Option<Result<Transition, RedisError>>)> = stream::iter(rows.iter().copied())
+            .map(|row| {
+                let epoch = epochs.get(&row.event.campaign_id).copied().flatten();
+                async move {
+                    let answer = match epoch {
+                        Some(epoch) => Some(
+                            self.state
+                                .restock(&row.event.campaign, &row.event.user_id, row.event.coupon_id, epoch)
+                                .await,
+                        ),
+                        // Archived: there is no state to give the slot back to.
+                        None => None,
+                    };
+                    (row, answer)
+                }
+            })
+            .buffered(RESTOCKS_AT_ONCE)
+            .collect()
+            .await;
+        let (mut confirmed, mut failure) = (HashSet::new(), None);
+        for (row, answer) in answers {
+            let judged = match answer {
+                None => Restock::Confirmed,
+                Some(Ok(Transition::NotInitialized)) => {
+                    let campaign = self.database.campaign(&row.event.campaign).await?;
+                    let campaign = campaign.filter(|campaign| campaign.id == row.event.campaign_id);
+                    judge(Transition::NotInitialized, campaign.as_ref(), Timestamp::now())
+                }
+                Some(Ok(answer)) => judge(answer, None, Timestamp::now()),
+                Some(Err(error)) => {
+                    failure.get_or_insert(error);
+                    Restock::Later
+                }
+            };
+            if judged == Restock::Confirmed {
+                confirmed.insert(row.id);
+            }
+        }
+        Ok((confirmed, failure))
     }
 }
 

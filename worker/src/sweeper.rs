@@ -330,7 +330,11 @@ impl Sweeper {
             return Ok(0);
         }
         let mut claims: HashMap<BatchId, Vec<(UserId, RequestId, Reservation)>> = HashMap::new();
-        for claim in self.state.claims_of(&campaign.name, &batches).await? {
+        // A state that has gone meanwhile is rebuilt without what is in no record.
+        let Some(found) = self.state.claims_of(&campaign.name, &batches).await? else {
+            return Ok(0);
+        };
+        for claim in found {
             claims.entry(claim.2.batch.clone()).or_default().push(claim);
         }
         let mut abandoned = 0;
