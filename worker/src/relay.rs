@@ -276,28 +276,15 @@ impl Relay {
                 entry.insert(self.database.epoch_of(row.event.campaign_id).await?);
             }
         }
-        let answers: Vec<(&OutboxRow, Option<Result<Transition, RedisError>>)> = stream::iter(rows.iter().copied())
-            .map(|row| {
-                let epoch = epochs.get(&row.event.campaign_id).copied().flatten();
-                async move {
-                    let answer = match epoch {
-                        Some(epoch) => Some(
-                            self.state
-                                .restock(&row.event.campaign, &row.event.user_id, row.event.coupon_id, epoch)
-                                .await,
-                        ),
-                        // Archived: there is no state to give the slot back to.
-                        None => None,
-                    };
-                    (row, answer)
-                }
-            })
-            .buffered(RESTOCKS_AT_ONCE)
-            .collect()
-            .await;
+        let restocks: Vec<_> = rows
+            .iter()
+            .map(|row| self.restock_one(row, epochs.get(&row.event.campaign_id).copied().flatten()))
+            .collect();
+        let answers: Vec<_> = stream::iter(restocks).buffered(RESTOCKS_AT_ONCE).collect().await;
         let (mut confirmed, mut failure) = (HashSet::new(), None);
-        for (row, answer) in answers {
+        for (row, answer) in rows.iter().zip(answers) {
             let judged = match answer {
+                // Archived: there is no state to give the slot back to.
                 None => Restock::Confirmed,
                 Some(Ok(Transition::NotInitialized)) => {
                     let campaign = self.database.campaign(&row.event.campaign).await?;
@@ -315,6 +302,15 @@ impl Relay {
             }
         }
         Ok((confirmed, failure))
+    }
+
+    async fn restock_one(&self, row: &OutboxRow, epoch: Option<Epoch>) -> Option<Result<Transition, RedisError>> {
+        let event = &row.event;
+        let answer = self
+            .state
+            .restock(&event.campaign, &event.user_id, event.coupon_id, epoch?)
+            .await;
+        Some(answer)
     }
 }
 
