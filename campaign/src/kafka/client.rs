@@ -70,6 +70,18 @@ pub(super) fn base_config(settings: &KafkaSettings) -> Result<ClientConfig, Kafk
     Ok(config)
 }
 
+/// Runs a call of the client that blocks away from the runtime's threads.
+pub(super) async fn blocking<T, F>(what: &str, work: F) -> Result<T, KafkaError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> Result<T, KafkaError> + Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(KafkaError::unavailable(what, error)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,7 @@ use rdkafka::{
     error::KafkaError as ClientError,
 };
 
-use super::client::{KafkaError, base_config};
+use super::client::{KafkaError, base_config, blocking};
 use crate::settings::KafkaSettings;
 
 /// First and next offset of a partition.
@@ -222,17 +222,6 @@ fn position_of(consumer: &BaseConsumer, topic: &str, partition: i32) -> Option<i
     match positions.find_partition(topic, partition)?.offset() {
         Offset::Offset(offset) => Some(offset),
         _ => None,
-    }
-}
-
-async fn blocking<T, F>(what: &str, work: F) -> Result<T, KafkaError>
-where
-    T: Send + 'static,
-    F: FnOnce() -> Result<T, KafkaError> + Send + 'static,
-{
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => Err(KafkaError::unavailable(what, error)),
     }
 }
 

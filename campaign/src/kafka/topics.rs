@@ -1,14 +1,15 @@
 //! The topics: created for development, checked at start.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::{
+    ClientConfig,
     admin::{AdminClient, AdminOptions, ConfigResource, NewTopic, ResourceSpecifier, TopicReplication},
     client::DefaultClientContext,
     error::RDKafkaErrorCode,
 };
 
-use super::client::{KafkaError, base_config};
+use super::client::{KafkaError, base_config, blocking};
 use crate::{naming::Naming, settings::KafkaSettings};
 
 /// Partitions of claims and of events.
@@ -77,7 +78,27 @@ pub async fn create(settings: &KafkaSettings, naming: &Naming, replication: i32)
             Err((topic, code)) => return Err(KafkaError::unavailable(format!("create topic {topic}"), code)),
         }
     }
-    Ok(())
+    wait_for_leaders(base_config(settings)?, naming).await
+}
+
+/// A broker answers that a topic is created before every broker knows it: whoever asks next must not find it missing.
+async fn wait_for_leaders(client: ClientConfig, naming: &Naming) -> Result<(), KafkaError> {
+    let names: Vec<String> = topics(naming).into_iter().map(|topic| topic.name).collect();
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let (client, names) = (client.clone(), names.clone());
+        let shapes = blocking("read the topics", move || shapes(&client, &names)).await?;
+        if shapes.topics.iter().all(Option::is_some) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(KafkaError::unavailable(
+                "see the new topics",
+                "they have no leaders yet",
+            ));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// Refuses missing topics and, unless `dev`, settings under which an acknowledged record can be lost. One error names
@@ -86,15 +107,13 @@ pub async fn check(settings: &KafkaSettings, naming: &Naming, dev: bool) -> Resu
     let admin = admin(settings)?;
     let client = base_config(settings)?;
     let names: Vec<String> = topics(naming).into_iter().map(|topic| topic.name).collect();
-    let shapes = tokio::task::spawn_blocking(move || shapes(&client, &names))
-        .await
-        .map_err(|error| KafkaError::unavailable("read the topics", error))??;
+    let shapes = blocking("read the topics", move || shapes(&client, &names)).await?;
 
     let mut problems = Vec::new();
     for (wanted, shape) in topics(naming).iter().zip(&shapes.topics) {
         match shape {
             None => problems.push(format!(
-                "topic {} is missing: create it with {} partitions (`coupon topics create`)",
+                "topic {} is missing or has no leader: create it with {} partitions (`coupon topics create`)",
                 wanted.name, wanted.partitions
             )),
             Some(replication) if !dev && *replication < 3 => {
@@ -123,12 +142,12 @@ pub async fn check(settings: &KafkaSettings, naming: &Naming, dev: bool) -> Resu
 }
 
 struct Shapes {
-    /// Smallest replication of each topic's partitions; `None`: no such topic.
+    /// Smallest replication of each topic's partitions; `None`: no such topic, or a partition without a leader.
     topics: Vec<Option<usize>>,
     broker: i32,
 }
 
-fn shapes(client: &rdkafka::ClientConfig, names: &[String]) -> Result<Shapes, KafkaError> {
+fn shapes(client: &ClientConfig, names: &[String]) -> Result<Shapes, KafkaError> {
     use rdkafka::consumer::{BaseConsumer, Consumer};
     let consumer: BaseConsumer = client
         .create()
