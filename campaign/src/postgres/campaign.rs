@@ -1,6 +1,7 @@
 //! Table `campaign`: what was applied, and the numbers that guard it.
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use sqlx::{
     Postgres, Row,
@@ -16,7 +17,7 @@ use crate::{
 };
 
 /// What a cancel does with the slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnCancel {
     /// Somebody else may have it.
     Restock,
@@ -35,7 +36,7 @@ impl OnCancel {
 }
 
 /// What becomes of a claim that cannot be persisted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnDeadLetter {
     /// Its slot stays taken until somebody replays or discards it.
     Park,
