@@ -5,7 +5,7 @@ pub mod batch;
 pub mod campaign;
 pub mod consumed;
 pub mod coupon;
-pub mod cut;
+mod cut;
 pub mod database;
 mod issue;
 pub mod outbox;

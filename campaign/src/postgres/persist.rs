@@ -9,7 +9,7 @@ use super::{
     batch::{BatchOutcome, insert_batches, insert_rejections},
     campaign::{CampaignRow, OnDeadLetter, lock_campaign},
     consumed::move_consumed,
-    cut::{Cuts, is_stale, read_cuts},
+    cut::read_cuts,
     database::{Database, DatabaseError, Session, bounded},
     issue::{Claim, insert_coupons},
     parked::{insert_parked, parked_users},
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     identity::{BatchId, CampaignId, RequestId, Reservation, UserId},
     name::CampaignName,
-    record::ClaimRecord,
+    record::{ClaimRecord, Cuts, is_stale},
 };
 
 /// A record and where it was read.
@@ -352,7 +352,7 @@ async fn decide_batches<'a>(
         .iter()
         .filter(|located| seen.insert(&located.record.batch))
         .map(|located| {
-            let stale = is_stale(cuts, located.record.epoch, located.partition, located.offset);
+            let stale = is_stale(located.record.epoch, located.partition, located.offset, cuts);
             let outcome = if stale {
                 BatchOutcome::Stale
             } else {

@@ -13,11 +13,12 @@ use super::{
     batch::read_batches,
     campaign::{CampaignRow, lock_campaign},
     consumed::read_consumed,
-    cut::{Cuts, read_cuts},
+    cut::read_cuts,
     database::{Database, DatabaseError, Session, parsed, within},
 };
 use crate::{
     identity::{BatchId, CampaignId, Epoch, RequestId},
+    record::Cuts,
     redis::state::RebuiltEntry,
 };
 
@@ -104,7 +105,7 @@ impl Snapshot {
         &self.consumed
     }
 
-    /// Cuts of all epochs, ours included; see [`super::cut::is_stale`].
+    /// Cuts of all epochs, ours included; see [`crate::record::is_stale`].
     pub fn cuts(&self) -> &Cuts {
         &self.cuts
     }
