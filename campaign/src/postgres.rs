@@ -1,6 +1,7 @@
 //! The only place that speaks with Postgres: the truth.
 
 pub mod activity;
+pub mod audit;
 pub mod batch;
 pub mod campaign;
 pub mod consumed;

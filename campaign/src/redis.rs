@@ -1,5 +1,6 @@
 //! The only place that speaks with Redis. Every transition is one script of `lua/`.
 
+pub mod audit;
 pub mod connection;
 pub mod limit;
 pub mod lock;

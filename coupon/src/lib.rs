@@ -1,1 +1,3 @@
-//! x
+//! Command line: local stack, demo, load, audit, rebuild, dead letters.
+
+pub mod audit;

@@ -121,6 +121,7 @@ macro_rules! campaign_columns {
         )
     };
 }
+pub(super) use campaign_columns;
 
 #[derive(Debug, thiserror::Error)]
 #[error("unknown policy {0:?}")]
