@@ -3,5 +3,9 @@
 
 mod fixture;
 mod history;
+mod life;
+mod limit;
+mod lock;
 mod model;
+mod rebuild;
 mod reserve;

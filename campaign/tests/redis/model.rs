@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use campaign::{
     identity::{BatchId, CampaignId, Epoch, RequestId, Reservation, UserId},
     redis::state::{
-        Configured, Marker, MarkerAnswer, RebuildStep, RebuiltEntry, Refusal, ReserveOutcome, StateStatus, Transition,
+        Appended, Configured, Marker, MarkerAnswer, RebuildStep, RebuiltEntry, Refusal, ReserveOutcome, StateStatus,
+        Transition,
     },
 };
 
@@ -273,16 +274,17 @@ impl Model {
         self.meta.as_ref().is_some_and(ours) && self.staging.contains_key(&epoch)
     }
 
-    pub fn append(&mut self, epoch: Epoch, entries: &[RebuiltEntry]) -> RebuildStep {
+    pub fn append(&mut self, epoch: Epoch, entries: &[RebuiltEntry]) -> Appended {
         // An append of nothing does not ask.
         if entries.is_empty() {
-            return RebuildStep::Done;
+            return Appended::Users(0);
         }
         if !self.is_rebuilt_as(epoch) {
-            return RebuildStep::Superseded;
+            return Appended::Superseded;
         }
         let staging = self.staging.get_mut(&epoch).unwrap();
         let users = staging.users.as_mut().unwrap();
+        let mut new = 0;
         for entry in entries {
             let (user, marker, batch) = match entry {
                 RebuiltEntry::Holder(user, request, held) => (user, Marker::Holds(*request, held.clone()), None),
@@ -302,8 +304,9 @@ impl Model {
                 *staging.pending_claims.entry(batch.clone()).or_default() += 1;
             }
             users.insert(user.clone(), marker);
+            new += 1;
         }
-        RebuildStep::Done
+        Appended::Users(new)
     }
 
     pub fn commit(
