@@ -7,5 +7,7 @@ mod life;
 mod limit;
 mod lock;
 mod model;
+mod preflight;
 mod rebuild;
 mod reserve;
+mod servers;
