@@ -1,0 +1,12 @@
+//! The truth in Postgres, against a real server. Every test has a database of its own.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod abandon;
+mod campaigns;
+mod dead_letters;
+mod migrations;
+mod outbox;
+mod persist;
+mod redemption;
+mod shop;
+mod snapshot;
