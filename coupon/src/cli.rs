@@ -1,0 +1,55 @@
+//! The commands and what they are called with.
+
+use campaign::process::LogSettings;
+use clap::{Parser, Subcommand};
+
+use crate::commands::{apply, delete, dev, dlq, limit, migrate, rebuild, topics};
+
+/// First-come coupon campaigns: local stack and operation by hand.
+#[derive(Debug, Parser)]
+#[command(name = "coupon", version)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// How to log.
+    #[command(flatten)]
+    pub logs: LogSettings,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Runs Redis, Kafka, Postgres, intake and worker on this machine, until Ctrl-C.
+    Dev(dev::Arguments),
+    /// Brings the database schema up to this release.
+    Migrate(migrate::Arguments),
+    /// Creates the Kafka topics that are missing.
+    Topics(topics::Arguments),
+    /// Creates a campaign or changes its terms.
+    Apply(apply::Arguments),
+    /// Drains a campaign and archives it: its name is free for a new one.
+    Delete(delete::Arguments),
+    /// Builds a campaign's state in Redis anew, from Postgres and from the claims still in Kafka.
+    Rebuild(rebuild::Arguments),
+    /// Shows and decides dead letters.
+    Dlq(dlq::Arguments),
+    /// Changes how many claims a second all workers together persist.
+    Limit(limit::Arguments),
+}
+
+impl Command {
+    /// Does it.
+    pub async fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::Dev(arguments) => dev::run(arguments).await,
+            Self::Migrate(arguments) => migrate::run(arguments).await,
+            Self::Topics(arguments) => topics::run(arguments).await,
+            Self::Apply(arguments) => apply::run(arguments).await,
+            Self::Delete(arguments) => delete::run(arguments).await,
+            Self::Rebuild(arguments) => rebuild::run(arguments).await,
+            Self::Dlq(arguments) => dlq::run(arguments).await,
+            Self::Limit(arguments) => limit::run(arguments).await,
+        }
+    }
+}

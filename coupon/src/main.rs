@@ -1,0 +1,11 @@
+//! `coupon`: only starts what the library holds.
+
+use clap::Parser;
+use coupon::cli::Cli;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    cli.logs.install()?;
+    cli.command.run().await
+}
