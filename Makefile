@@ -1,0 +1,33 @@
+# `make help` lists what there is. Everything uses one profile and one target folder: a second one would compile all
+# dependencies again.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+# rustup installs here; a fresh shell may not know it yet.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+.PHONY: help install lint test demo dev bench e2e
+
+help: ## Lists the targets
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):[^#]*## ?/  make \1\t/' | expand -t 18
+
+install: ## Installs what is missing: compiler, libraries, Redis, Postgres, Java, Kafka (Debian, Ubuntu)
+	@scripts/install.sh
+
+lint: install ## Checks formatting, clippy, licenses and sources of dependencies, and the chart
+	@scripts/lint.sh
+
+test: install ## Runs all tests, against real servers
+	cargo test --workspace
+
+demo: install ## Sells a campaign out on this machine and audits the result
+	cargo run --package coupon -- demo
+
+dev: install ## Runs the whole system on this machine until Ctrl-C
+	cargo run --package coupon -- dev -f examples/flash-sale.yaml
+
+bench: ## Not here yet: comes with the benchmark suite
+	@echo "make bench: the benchmark suite is not part of this release yet" >&2; exit 1
+
+e2e: ## Not here yet: comes with the operator
+	@echo "make e2e: end-to-end tests on a cluster come with the operator, which is not part of this release yet" >&2; exit 1

@@ -1,0 +1,31 @@
+#!/bin/bash
+# All checks that need no server. Fails at the first one that does.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+step() {
+    echo "lint: $*"
+    "$@"
+}
+
+step cargo fmt --all --check
+step cargo clippy --workspace --all-targets -- -D warnings
+
+if ! command -v cargo-deny >/dev/null; then
+    echo "lint: installing cargo-deny (some minutes, once)"
+    # Its own target folder goes away afterwards; the tool goes to ~/.cargo/bin.
+    env -u CARGO_TARGET_DIR cargo install --locked --quiet cargo-deny
+fi
+step cargo deny --all-features check bans licenses sources
+# The advisory database is a repository on GitHub, which not every machine can reach.
+if cargo deny fetch db >/dev/null 2>&1; then
+    step cargo deny --all-features check advisories
+else
+    echo "lint: SKIPPED cargo deny check advisories: the advisory database cannot be fetched from here"
+fi
+
+if compgen -G 'charts/*/Chart.yaml' >/dev/null; then
+    for chart in charts/*/; do
+        step helm lint --strict "$chart"
+    done
+fi
