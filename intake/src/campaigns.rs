@@ -203,6 +203,7 @@ mod tests {
                 details: serde_json::Value::Null,
             },
             issued: 0,
+            parked: 0,
             epoch: Epoch(0),
             fence: 0,
             revision: 1,

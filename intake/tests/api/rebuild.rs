@@ -1,0 +1,70 @@
+//! A state that is missing, or somebody else's.
+
+use campaign::{identity::CampaignId, postgres::campaign::CampaignTerms, redis::state::StateAnswer};
+use jiff::{SignedDuration, Timestamp};
+use testkit::eventually::eventually;
+use uuid::Uuid;
+
+use crate::app::{SOON, TestApp, count, terms, users};
+
+#[tokio::test]
+async fn the_first_claims_build_the_state_once_and_then_succeed() {
+    let app = TestApp::start().await;
+    let row = app.campaign_without_state(terms()).await;
+
+    let replies = app.intake.claim_all(&row.name, users("early", 20)).await;
+    assert!(count(&replies, "REBUILDING") > 0);
+    for (_, reply) in &replies {
+        match reply.code() {
+            "REBUILDING" => reply.assert_problem(503, "REBUILDING"),
+            code => assert_eq!(code, "SUCCESS", "the state may be there before the last of them"),
+        }
+    }
+
+    eventually(SOON, "the state is built and claims succeed", async || {
+        app.intake.claim(&row.name, "u").await.code() != "REBUILDING"
+    })
+    .await;
+    app.intake.claim(&row.name, "u").await.assert_problem(409, "DUPLICATE");
+    assert_eq!(
+        app.intake.metric("coupon_intake_rebuilds_total{result=\"done\"}").await,
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn a_sale_that_is_over_is_closed_without_a_rebuild() {
+    let app = TestApp::start().await;
+    let row = app
+        .campaign_without_state(CampaignTerms {
+            closes_at: Some(Timestamp::now() - SignedDuration::from_secs(60)),
+            ..terms()
+        })
+        .await;
+    app.intake.claim(&row.name, "u").await.assert_problem(403, "CLOSED");
+    assert_eq!(app.intake.metric("coupon_intake_rebuilds_started_total").await, 0.0);
+    assert_eq!(app.state.state(&row.name).await.unwrap(), StateAnswer::NotInitialized);
+    let shown = app.intake.get(&format!("/campaigns/{}", row.name)).await;
+    assert!(
+        shown.status.is_success() && shown.body["available"].is_null(),
+        "{shown:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_state_of_another_campaign_of_that_name_counts_as_missing() {
+    let app = TestApp::start().await;
+    let row = app.campaign_without_state(terms()).await;
+    app.build_state(&row, CampaignId(Uuid::now_v7())).await;
+
+    app.intake.claim(&row.name, "u").await.assert_problem(503, "REBUILDING");
+    assert!(
+        app.records().await.is_empty(),
+        "nothing may be published under another id"
+    );
+    eventually(SOON, "the state is built anew and the claim succeeds", async || {
+        app.intake.claim(&row.name, "u").await.code() == "SUCCESS"
+    })
+    .await;
+    assert_eq!(app.numbers(&row.name).await.campaign, row.id);
+}
