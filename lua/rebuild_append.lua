@@ -17,8 +17,7 @@ for i = 3, #ARGV, 4 do
   local marker, batch = ARGV[i + 1], ARGV[i + 2]
   if call('HSETNX', KEYS[4], ARGV[i], marker) == 1 then
     users = users + 1
-    local _, held = read_marker(marker)
-    if held ~= 'canceled' then
+    if string.sub(marker, -9) ~= ' canceled' then
       taken = taken + 1
     end
     if batch ~= '' then

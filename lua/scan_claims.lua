@@ -17,14 +17,11 @@ local step = call('HSCAN', KEYS[3], ARGV[1], 'COUNT', ARGV[2])
 local answer = {DONE, meta[3], step[1]}
 local found = step[2]
 for i = 1, #found, 2 do
-  local marker = found[i + 1]
-  if marker ~= '' then
-    local _, held = read_marker(marker)
-    local batch = batch_of(held)
-    if batch and wanted[batch] then
-      answer[#answer + 1] = found[i]
-      answer[#answer + 1] = marker
-    end
+  -- No match: the empty field, or a canceled marker.
+  local batch = string.match(found[i + 1], ' (.*)%.%d+$')
+  if batch and wanted[batch] then
+    answer[#answer + 1] = found[i]
+    answer[#answer + 1] = found[i + 1]
   end
 end
 return answer

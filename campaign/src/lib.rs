@@ -4,6 +4,8 @@
 //! Decisions are functions without I/O (`naming`, `record`, `decision`, `conservation`); each server is spoken to by
 //! one module (`redis`, `postgres`, `kafka`); `rebuild` and `align` bring them together.
 
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
 pub mod align;
 pub mod conservation;
 pub mod event;

@@ -111,7 +111,7 @@ impl Redis {
             RedisMode::Single => {
                 let info = with_credentials(first, settings);
                 Layout::One {
-                    primary: Arc::new(Node::new(Target::Fixed(Box::new(info)), timeout)),
+                    primary: Arc::new(Node::new(Target::Fixed(info), timeout)),
                     replicated: false,
                 }
             }
@@ -123,7 +123,7 @@ impl Redis {
                     name: settings.redis_sentinel_master.clone(),
                 };
                 Layout::One {
-                    primary: Arc::new(Node::new(Target::Primary(sentinels), timeout)),
+                    primary: Arc::new(Node::new(Target::Primary(Box::new(sentinels)), timeout)),
                     replicated: true,
                 }
             }

@@ -26,9 +26,9 @@ const PIPELINE_BUFFER: usize = 1024;
 /// Where the server is.
 pub(super) enum Target {
     /// At this address.
-    Fixed(Box<ConnectionInfo>),
+    Fixed(ConnectionInfo),
     /// Where the sentinels say the primary is.
-    Primary(Sentinels),
+    Primary(Box<Sentinels>),
 }
 
 /// One server.
@@ -160,7 +160,7 @@ impl Node {
 
     async fn open(&self) -> Result<Live, String> {
         let info = match &self.target {
-            Target::Fixed(info) => info.as_ref().clone(),
+            Target::Fixed(info) => info.clone(),
             Target::Primary(sentinels) => sentinels.primary(self.timeout).await?,
         };
         let (connection, broken) = open(info, self.timeout).await?;

@@ -30,13 +30,13 @@ pub struct StateStore {
 const REBUILD_IDLE_MS: i64 = 10 * 60 * 1000;
 
 /// Entries of one append script: some milliseconds of the server's time.
-const APPEND_CHUNK: usize = 1_000;
+const APPEND_CHUNK: usize = 500;
 
 /// Users that one step of a scan looks at.
-const SCAN_STEP: usize = 1_000;
+const SCAN_STEP: usize = 500;
 
 /// Claims or batches of one release or settle script.
-const SETTLE_CHUNK: usize = 1_000;
+const SETTLE_CHUNK: usize = 500;
 
 /// What a whole reserve call came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
