@@ -5,19 +5,21 @@ use std::{
     fmt,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use campaign::{
-    align::{AlignError, Aligner, Applied},
+    align::{AlignError, Aligner, Applied, is_over},
     kafka::{client::KafkaError, topics},
     manifest::CouponCampaign,
-    name::NameError,
+    name::{CampaignName, NameError},
     naming::PrefixError,
     postgres::database::{Database, DatabaseError},
+    redis::state::StateAnswer,
     settings::{InstallationSettings, KafkaSettings, PostgresSettings, RedisSettings},
 };
 use intake::IntakeSettings;
+use jiff::Timestamp;
 use testkit::{
     child::ServerError,
     kafka::{KafkaOptions, KafkaServer},
@@ -37,6 +39,9 @@ use crate::{
 const DATABASE: &str = "coupon";
 /// A free port of this machine only.
 const FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// How long the rebuild of a local campaign may take beyond its wait.
+const REBUILD_LIMIT: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(50);
 /// Pause between two rounds over the campaigns.
 const ROUND_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -116,6 +121,9 @@ pub enum StackError {
     /// The worker did not start.
     #[error("worker: {0}")]
     Worker(#[from] worker::startup::StartError),
+    /// The state was not built.
+    #[error("the state of {0} is not there after {1:?}; the log says why")]
+    NotReady(CampaignName, Duration),
     /// A part ended while it should run, or ended badly.
     #[error("{part} ended: {reason}")]
     Ended {
@@ -238,10 +246,23 @@ impl Stack {
         })
     }
 
-    /// Creates a campaign or changes its terms.
+    /// Creates a campaign or changes its terms, and waits until its state is there: claims are judged from now on.
     pub async fn apply(&self, manifest: &CouponCampaign) -> Result<Applied, StackError> {
         let name = manifest.name(&self.arguments.installation.namespace)?;
-        Ok(self.aligner.apply(&name, &manifest.spec.terms()).await?)
+        let applied = self.aligner.apply(&name, &manifest.spec.terms()).await?;
+        // A round may have been at the rebuild already; then `apply` did not wait for it.
+        let limit = self.arguments.installation.settle_after() + REBUILD_LIMIT;
+        let deadline = Instant::now() + limit;
+        loop {
+            let state = self.aligner.state.state(&name).await.map_err(ConnectError::from)?;
+            if matches!(state, StateAnswer::Present(_)) || is_over(&applied.campaign, Timestamp::now()) {
+                return Ok(applied);
+            }
+            if Instant::now() > deadline {
+                return Err(StackError::NotReady(name, limit));
+            }
+            tokio::time::sleep(POLL).await;
+        }
     }
 
     /// Resolves when a part has ended without being told to; [`Stack::stop`] then says why.
