@@ -133,7 +133,7 @@ impl Cluster {
 
     fn new_node(&self, address: &Address) -> Node {
         let info = at(&self.seeds[0], &address.0, address.1);
-        Node::new(Target::Fixed(info), self.timeout)
+        Node::new(Target::Fixed(Box::new(info)), self.timeout)
     }
 
     /// Reads the slots anew from any node; `doubted` is asked last, since its own view may be what is wrong. One at a
@@ -152,7 +152,7 @@ impl Cluster {
         for seed in &self.seeds {
             let address = address_of(seed);
             if !before.nodes.contains_key(&address) {
-                let node = Node::new(Target::Fixed(seed.clone()), self.timeout);
+                let node = Node::new(Target::Fixed(Box::new(seed.clone())), self.timeout);
                 candidates.push((address, Arc::new(node)));
             }
         }

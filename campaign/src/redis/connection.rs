@@ -111,7 +111,7 @@ impl Redis {
             RedisMode::Single => {
                 let info = with_credentials(first, settings);
                 Layout::One {
-                    primary: Arc::new(Node::new(Target::Fixed(info), timeout)),
+                    primary: Arc::new(Node::new(Target::Fixed(Box::new(info)), timeout)),
                     replicated: false,
                 }
             }

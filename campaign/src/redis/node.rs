@@ -26,7 +26,7 @@ const PIPELINE_BUFFER: usize = 1024;
 /// Where the server is.
 pub(super) enum Target {
     /// At this address.
-    Fixed(ConnectionInfo),
+    Fixed(Box<ConnectionInfo>),
     /// Where the sentinels say the primary is.
     Primary(Box<Sentinels>),
 }
@@ -160,7 +160,7 @@ impl Node {
 
     async fn open(&self) -> Result<Live, String> {
         let info = match &self.target {
-            Target::Fixed(info) => info.clone(),
+            Target::Fixed(info) => info.as_ref().clone(),
             Target::Primary(sentinels) => sentinels.primary(self.timeout).await?,
         };
         let (connection, broken) = open(info, self.timeout).await?;
