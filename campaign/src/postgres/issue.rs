@@ -43,17 +43,12 @@ pub(super) async fn insert_coupons(
 ) -> Result<HashSet<Uuid>, sqlx::Error> {
     // The statement's time, not the transaction's: this one began before it waited for the lock.
     let rows = sqlx::query(
-        "WITH issued AS ( \
-             INSERT INTO coupon (id, campaign_id, user_id, code, reservation, issued_at, valid_until) \
-             SELECT id, $1, user_id, code, reservation, statement_timestamp(), \
-                    statement_timestamp() + $2::bigint * interval '1 millisecond' \
-             FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[]) AS c(id, user_id, code, reservation) \
-             ON CONFLICT DO NOTHING \
-             RETURNING id, user_id \
-         ) \
-         INSERT INTO outbox (type, coupon_id, campaign_id, campaign, user_id, occurred_at) \
-         SELECT $7, id, $1, $8, user_id, statement_timestamp() FROM issued \
-         RETURNING coupon_id",
+        "INSERT INTO coupon (id, campaign_id, user_id, code, reservation, issued_at, valid_until) \
+         SELECT id, $1, user_id, code, reservation, statement_timestamp(), \
+                statement_timestamp() + $2::bigint * interval '1 millisecond' \
+         FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[]) AS c(id, user_id, code, reservation) \
+         ON CONFLICT DO NOTHING \
+         RETURNING id, user_id",
     )
     .bind(campaign.id.0)
     .bind(campaign.terms.valid_for_ms)
@@ -71,11 +66,41 @@ pub(super) async fn insert_coupons(
             .map(|claim| claim.reservation.to_string())
             .collect::<Vec<_>>(),
     )
-    .bind(EventType::Issued.as_str())
-    .bind(campaign.name.to_string())
     .fetch_all(&mut **session)
     .await?;
-    rows.iter().map(|row| row.try_get(0)).collect()
+    let ids: Vec<Uuid> = rows.iter().map(|row| row.try_get("id")).collect::<Result<_, _>>()?;
+    let users: Vec<&str> = rows
+        .iter()
+        .map(|row| row.try_get("user_id"))
+        .collect::<Result<_, _>>()?;
+    insert_issued_events(session, campaign, &ids, &users).await?;
+    Ok(ids.into_iter().collect())
+}
+
+/// A statement of its own: inserting from the other one's result through a CTE costs a fifth of the throughput.
+async fn insert_issued_events(
+    session: &mut Session,
+    campaign: &CampaignRow,
+    coupons: &[Uuid],
+    users: &[&str],
+) -> Result<(), sqlx::Error> {
+    let Some(first) = coupons.first() else {
+        return Ok(());
+    };
+    sqlx::query(
+        "INSERT INTO outbox (type, coupon_id, campaign_id, campaign, user_id, occurred_at) \
+         SELECT $1, coupon_id, $2, $3, user_id, (SELECT issued_at FROM coupon WHERE id = $4) \
+         FROM unnest($5::uuid[], $6::text[]) AS e(coupon_id, user_id)",
+    )
+    .bind(EventType::Issued.as_str())
+    .bind(campaign.id.0)
+    .bind(campaign.name.to_string())
+    .bind(first)
+    .bind(coupons)
+    .bind(users)
+    .execute(&mut **session)
+    .await?;
+    Ok(())
 }
 
 #[cfg(test)]
