@@ -70,7 +70,8 @@ fi
 
 if ! has cargo; then
     say "installing Rust with rustup (https://rustup.rs)"
-    curl --proto '=https' --tlsv1.2 --silent --show-error --fail https://sh.rustup.rs |
+    # The script that https://sh.rustup.rs serves, from the host that also has the toolchains.
+    curl --proto '=https' --tlsv1.2 --silent --show-error --fail https://static.rust-lang.org/rustup/rustup-init.sh |
         sh -s -- -y --profile minimal --default-toolchain none --no-modify-path >&2 ||
         fail "rustup could not be installed; check the network, or install Rust yourself (https://rustup.rs)"
 fi
