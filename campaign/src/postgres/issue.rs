@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use sqlx::Row;
+use sqlx::{Postgres, Row, postgres::PgArguments, query::Query};
 use uuid::Uuid;
 
 use super::{campaign::CampaignRow, database::Session};
@@ -41,33 +41,33 @@ pub(super) async fn insert_coupons(
     campaign: &CampaignRow,
     claims: &[Claim<'_>],
 ) -> Result<HashSet<Uuid>, sqlx::Error> {
-    // The statement's time, not the transaction's: this one began before it waited for the lock.
-    let rows = sqlx::query(
-        "INSERT INTO coupon (id, campaign_id, user_id, code, reservation, issued_at, valid_until) \
-         SELECT id, $1, user_id, code, reservation, statement_timestamp(), \
-                statement_timestamp() + $2::bigint * interval '1 millisecond' \
-         FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[]) AS c(id, user_id, code, reservation) \
-         ON CONFLICT DO NOTHING \
-         RETURNING id, user_id",
-    )
-    .bind(campaign.id.0)
-    .bind(campaign.terms.valid_for_ms)
-    .bind(claims.iter().map(|claim| claim.request.0).collect::<Vec<_>>())
-    .bind(claims.iter().map(|claim| claim.user.as_str()).collect::<Vec<_>>())
-    .bind(
-        claims
-            .iter()
-            .map(|_| code(&campaign.terms.code_prefix, rand::random()))
-            .collect::<Vec<_>>(),
-    )
-    .bind(
-        claims
-            .iter()
-            .map(|claim| claim.reservation.to_string())
-            .collect::<Vec<_>>(),
-    )
-    .fetch_all(&mut **session)
-    .await?;
+    if claims.is_empty() {
+        return Ok(HashSet::new());
+    }
+    // Conflicts are for bad days. Looking for them costs a quarter of the throughput, so first try without.
+    sqlx::raw_sql("SAVEPOINT coupons").execute(&mut **session).await?;
+    match insert_rows(sqlx::query(INSERT_FREE), campaign, claims)
+        .execute(&mut **session)
+        .await
+    {
+        Ok(_) => {
+            let ids: Vec<Uuid> = claims.iter().map(|claim| claim.request.0).collect();
+            let users: Vec<&str> = claims.iter().map(|claim| claim.user.as_str()).collect();
+            insert_issued_events(session, campaign, &ids, &users).await?;
+            return Ok(ids.into_iter().collect());
+        }
+        Err(error)
+            if error
+                .as_database_error()
+                .is_some_and(|error| error.is_unique_violation()) => {}
+        Err(error) => return Err(error),
+    }
+    sqlx::raw_sql("ROLLBACK TO SAVEPOINT coupons")
+        .execute(&mut **session)
+        .await?;
+    let rows = insert_rows(sqlx::query(INSERT_SOME), campaign, claims)
+        .fetch_all(&mut **session)
+        .await?;
     let ids: Vec<Uuid> = rows.iter().map(|row| row.try_get("id")).collect::<Result<_, _>>()?;
     let users: Vec<&str> = rows
         .iter()
@@ -75,6 +75,37 @@ pub(super) async fn insert_coupons(
         .collect::<Result<_, _>>()?;
     insert_issued_events(session, campaign, &ids, &users).await?;
     Ok(ids.into_iter().collect())
+}
+
+macro_rules! insert_coupons {
+    ($conflict:literal) => {
+        // The statement's time, not the transaction's: this one began before it waited for the lock.
+        concat!(
+            "INSERT INTO coupon (id, campaign_id, user_id, code, reservation, issued_at, valid_until) \
+             SELECT id, $1, user_id, code, reservation, statement_timestamp(), \
+                    statement_timestamp() + $2::bigint * interval '1 millisecond' \
+             FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[]) AS c(id, user_id, code, reservation)",
+            $conflict
+        )
+    };
+}
+
+const INSERT_FREE: &str = insert_coupons!("");
+const INSERT_SOME: &str = insert_coupons!(" ON CONFLICT DO NOTHING RETURNING id, user_id");
+
+fn insert_rows<'q>(
+    query: Query<'q, Postgres, PgArguments>,
+    campaign: &CampaignRow,
+    claims: &[Claim<'_>],
+) -> Query<'q, Postgres, PgArguments> {
+    let texts = |text: &dyn Fn(&Claim<'_>) -> String| claims.iter().map(text).collect::<Vec<_>>();
+    query
+        .bind(campaign.id.0)
+        .bind(campaign.terms.valid_for_ms)
+        .bind(claims.iter().map(|claim| claim.request.0).collect::<Vec<_>>())
+        .bind(texts(&|claim| claim.user.to_string()))
+        .bind(texts(&|_| code(&campaign.terms.code_prefix, rand::random())))
+        .bind(texts(&|claim| claim.reservation.to_string()))
 }
 
 /// A statement of its own: inserting from the other one's result through a CTE costs a fifth of the throughput.

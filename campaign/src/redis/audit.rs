@@ -64,9 +64,15 @@ impl StateAuditor {
     /// The pending batches. An element that is no batch is an error.
     pub async fn pending(&self, campaign: &CampaignName) -> Result<Vec<BatchId>, RedisError> {
         let elements = self
-            .all("ZSCAN", "read the pending batches", &self.naming.state(campaign).pending)
+            .all(
+                "ZSCAN",
+                "read the pending batches",
+                &self.naming.state(campaign).pending,
+            )
             .await?;
-        let batches = elements.into_iter().map(|(batch, _)| batch_of("read the pending batches", &batch));
+        let batches = elements
+            .into_iter()
+            .map(|(batch, _)| batch_of("read the pending batches", &batch));
         batches.collect()
     }
 
@@ -186,10 +192,16 @@ mod tests {
         let request: RequestId = "01890a5d-ac96-774b-bcce-b302099a8057".parse().expect("valid");
         let reservation: Reservation = "abcdefgh-7.3".parse().expect("valid");
         for (text, marker) in [
-            (format!("{request} abcdefgh-7.3"), AuditedMarker::Holds(request, reservation)),
+            (
+                format!("{request} abcdefgh-7.3"),
+                AuditedMarker::Holds(request, reservation),
+            ),
             (format!("{request} canceled"), AuditedMarker::Canceled(request)),
             ("x".to_owned(), AuditedMarker::Unreadable("x".to_owned())),
-            (format!("{request} x"), AuditedMarker::Unreadable(format!("{request} x"))),
+            (
+                format!("{request} x"),
+                AuditedMarker::Unreadable(format!("{request} x")),
+            ),
         ] {
             assert_eq!(read_marker(text), marker);
         }
