@@ -157,7 +157,6 @@ impl KafkaServer {
         let program = find_program(SERVER, "java", &[])?;
         let mut classpath = self.home.join("libs").into_os_string();
         classpath.push("/*");
-        // One Java process formats the log folder where it is new and then becomes the broker.
         let java = |class: &str| -> Vec<OsString> {
             let mut command: Vec<OsString> = vec![program.clone().into_os_string()];
             command.extend(
@@ -350,11 +349,12 @@ fn kafka_home() -> Result<PathBuf, ServerError> {
             .or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")))?;
         Some(cache.join(format!("coupon/kafka-{VERSION}")))
     });
-    if let Some(folder) = folder {
-        if folder.join(format!("libs/kafka_2.13-{VERSION}.jar")).exists() {
-            return Ok(folder);
-        }
+    if let Some(folder) = folder
+        && folder.join(format!("libs/kafka_2.13-{VERSION}.jar")).exists()
+    {
+        return Ok(folder);
     }
+    tracing::warn!(script = %script.display(), "the Kafka jars are missing: fetching them, once");
     let output = Command::new(&script)
         .output()
         .map_err(io_error("run scripts/install-kafka.sh"))?;
