@@ -1,0 +1,9 @@
+//! The worker against real Redis, Kafka and Postgres. Each test has an installation and a campaign of its own.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod fixture;
+mod limit;
+mod locks;
+mod persist;
+mod rebalance;
+mod sweeper;
