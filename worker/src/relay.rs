@@ -342,6 +342,7 @@ mod tests {
                 details: serde_json::Value::Null,
             },
             issued: 0,
+            parked: 0,
             epoch: Epoch(1),
             fence: 0,
             revision: 1,

@@ -410,14 +410,18 @@ impl TestWorker {
         tokio::time::timeout(LIMIT, self.running.wait()).await.unwrap().unwrap();
     }
 
-    /// A line of its metrics, as a number.
+    /// A line of its metrics, as a number; 0 for a label that has not been counted yet.
     pub fn metric(&self, name: &str) -> f64 {
         let text = self.running.metrics().encode().unwrap();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
-            .unwrap_or_else(|| panic!("no {name} in\n{text}"));
-        line.parse().unwrap()
+        let registered = name.split_once('{').map_or(name, |(name, _)| name);
+        let registered = registered.strip_suffix("_total").unwrap_or(registered);
+        assert!(
+            text.contains(&format!("# HELP {registered} ")),
+            "no {registered} in\n{text}"
+        );
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+            .unwrap_or(0.0)
     }
 
     /// The answer of its internal port: status and body.
@@ -431,7 +435,10 @@ impl TestWorker {
             .await
             .unwrap();
         let mut text = String::new();
-        stream.read_to_string(&mut text).await.unwrap();
+        tokio::time::timeout(LIMIT, stream.read_to_string(&mut text))
+            .await
+            .unwrap()
+            .unwrap();
         (text[9..12].parse().unwrap(), text)
     }
 }

@@ -1,0 +1,146 @@
+//! Servers that go away and come back.
+
+use std::time::Duration;
+
+use campaign::settings::RedisMode;
+use testkit::{eventually::eventually, postgres::PostgresServer, proxy::Proxy, redis::RedisServer};
+
+use crate::fixture::{LIMIT, Sale, TestWorker};
+
+/// The answers to everything, commits among them, are lost for a while: what was written is found, nothing is written
+/// twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_whose_answers_were_lost_are_found() {
+    let sale = Sale::start(5_000).await;
+    let server = PostgresServer::shared().await.unwrap();
+    let proxy = Proxy::to(server.port()).await.unwrap();
+    let mut settings = sale.settings();
+    settings.postgres.postgres_url = proxy.through(&settings.postgres.postgres_url, server.port());
+    settings.tuning.batch_claims = 20;
+    let records = sale.claim_in_records_of(5, 2_000).await;
+    let worker = TestWorker::start(settings).await;
+    for share in [100, 500, 1_000, 1_500] {
+        eventually(LIMIT, format!("{share} rows"), async || {
+            sale.issued().await.len() >= share
+        })
+        .await;
+        proxy.drop_replies();
+        // The server works on without being heard, at least once.
+        proxy.cut();
+        proxy.restore();
+    }
+    sale.issued_are(&records).await;
+    sale.settled().await;
+    assert_eq!(worker.get("/livez").await.0, 200);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_postgres_is_out_claims_wait_and_liveness_stays_green() {
+    let sale = Sale::start(1_000).await;
+    let server = PostgresServer::shared().await.unwrap();
+    let proxy = Proxy::to(server.port()).await.unwrap();
+    let mut settings = sale.settings();
+    settings.postgres.postgres_url = proxy.through(&settings.postgres.postgres_url, server.port());
+    let worker = TestWorker::start(settings).await;
+    let mut records = sale.claim(100).await;
+    sale.issued_are(&records).await;
+    proxy.refuse();
+    records.extend(sale.claim(100).await);
+    eventually(LIMIT, "it tries again", async || {
+        worker.metric("coupon_worker_retries_total{kind=\"postgres\"}") >= 2.0
+    })
+    .await;
+    assert_eq!(worker.get("/livez").await.0, 200);
+    assert_eq!(worker.get("/readyz").await.0, 503);
+    assert_eq!(sale.issued().await.len(), 100);
+    proxy.restore();
+    sale.issued_are(&records).await;
+    sale.settled().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_redis_is_out_claims_wait() {
+    let sale = Sale::start(1_000).await;
+    let server = RedisServer::shared().await.unwrap();
+    let proxy = Proxy::to(server.port()).await.unwrap();
+    let mut settings = sale.settings();
+    assert_eq!(settings.redis.redis_mode, RedisMode::Single);
+    settings.redis = proxy.redis_settings();
+    settings.redis.redis_timeout = Duration::from_millis(500);
+    let worker = TestWorker::start(settings).await;
+    let mut records = sale.claim(100).await;
+    sale.issued_are(&records).await;
+    proxy.refuse();
+    records.extend(sale.claim(100).await);
+    eventually(LIMIT, "it tries again", async || {
+        worker.metric("coupon_worker_retries_total{kind=\"redis\"}") >= 2.0
+    })
+    .await;
+    assert_eq!(worker.get("/livez").await.0, 200);
+    proxy.restore();
+    sale.issued_are(&records).await;
+    sale.settled().await;
+}
+
+/// Postgres was put back to an older copy: the offsets go back with the rows, and the rows come back from Kafka.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_a_restore_has_lost_come_back_from_kafka() {
+    let sale = Sale::start(1_000).await;
+    let worker = sale.worker().await;
+    let mut records = sale.claim_in_records_of(5, 100).await;
+    sale.issued_are(&records).await;
+    sale.settled().await;
+    let topic = sale.installation.naming.requests_topic();
+    let copy = sale.database.consumed(&topic).await.unwrap();
+    let lost = sale.claim_in_records_of(5, 100).await;
+    records.extend(lost.clone());
+    sale.issued_are(&records).await;
+    sale.settled().await;
+
+    // In one transaction, as a copy is.
+    let mut restore = sale.pool.begin().await.unwrap();
+    let ids: Vec<_> = crate::fixture::requests(&lost)
+        .into_iter()
+        .map(|request| request.0)
+        .collect();
+    let batches: Vec<String> = lost.iter().map(|record| record.batch.to_string()).collect();
+    for (statement, id) in [
+        ("SELECT 1 FROM campaign WHERE id = $1 FOR UPDATE", sale.campaign.id.0),
+        (
+            "UPDATE campaign SET issued = issued - 100 WHERE id = $1",
+            sale.campaign.id.0,
+        ),
+    ] {
+        sqlx::query(statement).bind(id).execute(&mut *restore).await.unwrap();
+    }
+    sqlx::query("DELETE FROM coupon WHERE id = ANY($1)")
+        .bind(&ids)
+        .execute(&mut *restore)
+        .await
+        .unwrap();
+    sqlx::query("DELETE FROM batch WHERE batch = ANY($1)")
+        .bind(&batches)
+        .execute(&mut *restore)
+        .await
+        .unwrap();
+    sqlx::query("DELETE FROM consumed WHERE topic = $1")
+        .bind(&topic)
+        .execute(&mut *restore)
+        .await
+        .unwrap();
+    for (partition, offset) in copy {
+        sqlx::query("INSERT INTO consumed (topic, partition, next_offset) VALUES ($1, $2, $3)")
+            .bind(&topic)
+            .bind(partition)
+            .bind(offset)
+            .execute(&mut *restore)
+            .await
+            .unwrap();
+    }
+    restore.commit().await.unwrap();
+
+    sale.issued_are(&records).await;
+    sale.settled().await;
+    worker.stop().await;
+}
