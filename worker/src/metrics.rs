@@ -26,6 +26,20 @@ pub struct KindLabel {
     pub kind: &'static str,
 }
 
+/// What is tried again.
+const RETRIES: [&str; 10] = [
+    "postgres",
+    "redis",
+    "lock",
+    "fenced",
+    "moved",
+    "data",
+    "dead_letter",
+    "settle",
+    "relay",
+    "projection",
+];
+
 /// The worker's counters; clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -108,6 +122,15 @@ impl Metrics {
             Reason::DeadLettered,
         ] {
             let _ = metrics.revoked(reason);
+        }
+        for (family, kinds) in [
+            (&metrics.retries, RETRIES.as_slice()),
+            (&metrics.dead_letters, &["claim", "bytes"]),
+            (&metrics.swept_batches, &["abandoned", "as_stored"]),
+        ] {
+            for kind in kinds {
+                drop(family.get_or_create(&KindLabel { kind }));
+            }
         }
         let mut registry = Registry::with_prefix("coupon_worker");
         let r = &mut registry;
