@@ -23,7 +23,7 @@ use campaign::{
     identity::{Instance, RequestId, UserId},
     kafka::producer::Producer,
     rebuild::Rebuilder,
-    redis::state::StateStore,
+    redis::state::{Marker, MarkerAnswer, StateStore},
 };
 use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -88,15 +88,33 @@ impl Door {
         })
     }
 
-    /// Takes a claim in. Its answer comes through the receiver, or at once where it is not even queued.
-    pub fn claim(
+    /// Takes a claim in and waits for its answer. Dropping this future takes nothing back. `repeatable`: the request has
+    /// a key, so this may be its second attempt.
+    pub async fn claim(
         self: &Arc<Self>,
         campaign: &Arc<LiveCampaign>,
         user: UserId,
         request: RequestId,
-    ) -> Result<oneshot::Receiver<Answer>, Answer> {
-        self.enqueue(campaign, user, request)
-            .inspect_err(|answer| self.parts.metrics.answered(answer.kind()))
+        repeatable: bool,
+    ) -> Answer {
+        let repeating = repeatable.then(|| user.clone());
+        let refused = match self.enqueue(campaign, user, request) {
+            // A task died: a defect, but what it had done may stand.
+            Ok(answer) => return answer.await.unwrap_or(Answer::StateUnknown(request)),
+            Err(refused) => refused,
+        };
+        let answer = match (refused, repeating) {
+            (Answer::KafkaError, Some(user)) if self.holds(campaign, &user, request).await => Answer::Pending(request),
+            (refused, _) => refused,
+        };
+        self.parts.metrics.answered(answer.kind());
+        answer
+    }
+
+    /// Whether an earlier attempt of this very request holds a slot. It needs no Kafka to be told so.
+    async fn holds(&self, campaign: &LiveCampaign, user: &UserId, request: RequestId) -> bool {
+        let marker = self.parts.state.marker(&campaign.row.name, user).await;
+        matches!(marker, Ok(MarkerAnswer::Present(Some(Marker::Holds(holder, _)))) if holder == request)
     }
 
     fn enqueue(

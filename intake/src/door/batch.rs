@@ -245,11 +245,7 @@ async fn publish(call: Call, record: ClaimRecord, awaiting: Vec<Reply>) {
     let (result, reason) = send(door, &record, call.started).await;
     door.parts.metrics.published(result);
     match decision::kafka_takes_records(result) {
-        Some(true) => {
-            if door.gate.open() {
-                tracing::info!("Kafka takes records again: claims are reserved");
-            }
-        }
+        Some(true) if door.gate.open() => tracing::info!("Kafka takes records again: claims are reserved"),
         Some(false) => {
             tracing::warn!(
                 campaign = %record.campaign, batch = %record.batch, claims = record.claims.len(), ?result, reason,
@@ -259,7 +255,7 @@ async fn publish(call: Call, record: ClaimRecord, awaiting: Vec<Reply>) {
                 tracing::warn!("Kafka does not take records: claims are refused, one a second tries");
             }
         }
-        None => {}
+        Some(true) | None => {}
     }
     let fate = decision::fate(result);
     if fate == Fate::GivenBack {

@@ -98,11 +98,7 @@ pub(super) async fn claim(State(app): State<Arc<App>>, request: Request) -> Resu
     };
     let request = request_id(campaign.row.id, &user, key);
     let location = location(&campaign.row.name, &user, request);
-    let answer = match app.door.claim(&campaign, user, request) {
-        // The door lost the claim: a defect, but what it had done may stand.
-        Ok(answer) => answer.await.unwrap_or(Answer::StateUnknown(request)),
-        Err(refused) => refused,
-    };
+    let answer = app.door.claim(&campaign, user, request, key.is_some()).await;
     match answer {
         Answer::Success(request_id) => accepted(ClaimResult::Success, request_id, location),
         Answer::Pending(request_id) => accepted(ClaimResult::Pending, request_id, location),
