@@ -263,10 +263,12 @@ impl TestApp {
     pub async fn records(&self) -> Vec<LocatedRecord> {
         let reader = TopicReader::new(&self.installation.kafka, SOON).unwrap();
         let topic = self.installation.naming.requests_topic();
-        let ends: HashMap<i32, i64> = reader
-            .watermarks(&topic)
-            .await
-            .unwrap()
+        // Right after its creation a topic's leaders may not be known everywhere.
+        let watermarks = eventually(SOON, "the topic's offsets are told", async || {
+            reader.watermarks(&topic).await.map(Some)
+        })
+        .await;
+        let ends: HashMap<i32, i64> = watermarks
             .into_iter()
             .map(|(partition, watermarks)| (partition, watermarks.high))
             .collect();
