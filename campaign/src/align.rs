@@ -78,6 +78,7 @@ pub enum AlignError {
 impl Aligner {
     /// Makes the campaign what `terms` want, and its state ready.
     pub async fn apply(&self, name: &CampaignName, terms: &CampaignTerms) -> Result<Applied, AlignError> {
+        let terms = &in_milliseconds(terms);
         let created = self.database.campaign(name).await?.is_none();
         for _ in 0..ATTEMPTS {
             let row = self.database.create_campaign(name, terms).await?;
@@ -202,6 +203,16 @@ impl Aligner {
     }
 }
 
+/// Redis keeps times in ms and Postgres in µs: finer ones would never be found again as they were wanted.
+fn in_milliseconds(terms: &CampaignTerms) -> CampaignTerms {
+    let cut = |at: Option<Timestamp>| at.map(|at| Timestamp::from_millisecond(at.as_millisecond()).unwrap_or(at));
+    CampaignTerms {
+        opens_at: cut(terms.opens_at),
+        closes_at: cut(terms.closes_at),
+        ..terms.clone()
+    }
+}
+
 enum Change {
     Made(CampaignTerms),
     StartAnew,
@@ -216,7 +227,7 @@ pub fn is_over(row: &CampaignRow, now: Timestamp) -> bool {
 fn agrees(numbers: &StateNumbers, wanted: &Configuration) -> bool {
     numbers.revision == wanted.revision
         && numbers.quantity == wanted.quantity.max(numbers.taken)
-        && numbers.opens_at.map(|at| at.as_millisecond()) == wanted.opens_at.map(|at| at.as_millisecond())
-        && numbers.closes_at.map(|at| at.as_millisecond()) == wanted.closes_at.map(|at| at.as_millisecond())
+        && numbers.opens_at == wanted.opens_at
+        && numbers.closes_at == wanted.closes_at
         && (numbers.status == StateStatus::Paused) == wanted.paused
 }
