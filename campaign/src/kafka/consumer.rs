@@ -97,6 +97,16 @@ struct Context {
     events: mpsc::Sender<ConsumerEvent>,
 }
 
+impl Context {
+    /// Called by the poll thread, which may wait. Whoever drops a client that leaves calls it too, on any thread, and
+    /// nobody listens then.
+    fn tell(&self, event: ConsumerEvent) {
+        if !self.shared.leaving.load(Ordering::Relaxed) {
+            let _ = self.events.blocking_send(event);
+        }
+    }
+}
+
 impl ClientContext for Context {
     fn error(&self, error: ClientError, reason: &str) {
         tracing::debug!(%error, reason, "kafka consumer error");
@@ -117,7 +127,7 @@ impl ConsumerContext for Context {
                 paused.remove(partition);
             }
             drop(paused);
-            let _ = self.events.blocking_send(ConsumerEvent::Revoked(partitions));
+            self.tell(ConsumerEvent::Revoked(partitions));
         }
     }
 
@@ -130,7 +140,7 @@ impl ConsumerContext for Context {
             self.shared
                 .stands()
                 .extend(partitions.iter().map(|&partition| (partition, Stand::Held)));
-            let _ = self.events.blocking_send(ConsumerEvent::Assigned(partitions));
+            self.tell(ConsumerEvent::Assigned(partitions));
         }
     }
 }
