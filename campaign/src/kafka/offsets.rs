@@ -15,6 +15,9 @@ use rdkafka::{
 use super::client::{KafkaError, base_config, blocking};
 use crate::settings::KafkaSettings;
 
+/// Pause before leaders are asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
 /// First and next offset of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
@@ -85,7 +88,21 @@ impl TopicReader {
             .map_err(|error| KafkaError::Unsuitable(format!("the Kafka reader cannot be made: {error}")))
     }
 
+    /// Leaders move, and for a moment nobody is one: asked again until the limit is over.
     fn watermarks_with(&self, consumer: &BaseConsumer, topic: &str) -> Result<HashMap<i32, Watermarks>, KafkaError> {
+        let began = Instant::now();
+        loop {
+            match self.ask_watermarks(consumer, topic) {
+                Err(error) if began.elapsed() < self.timeout => {
+                    tracing::debug!(%error, topic, "offsets are asked again");
+                    std::thread::sleep(ASK_AGAIN);
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    fn ask_watermarks(&self, consumer: &BaseConsumer, topic: &str) -> Result<HashMap<i32, Watermarks>, KafkaError> {
         let metadata = consumer
             .fetch_metadata(Some(topic), self.timeout)
             .map_err(|error| KafkaError::unavailable(format!("read the metadata of {topic}"), error))?;
