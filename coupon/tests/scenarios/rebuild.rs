@@ -1,0 +1,140 @@
+//! The state is lost.
+
+use std::collections::BTreeSet;
+
+use campaign::redis::state::StateAnswer;
+use testkit::{eventually::eventually, redis::RedisServer};
+
+use crate::chain::{Chain, LIMIT, at_once, how_many, successes, users};
+
+/// Deletes the campaign's keys, as a flush would.
+pub async fn lose_state(chain: &Chain) {
+    let keys = chain.on.naming.state(&chain.campaign);
+    let mut connection = RedisServer::shared().await.unwrap().connection().await.unwrap();
+    redis::cmd("DEL")
+        .arg(&[keys.meta, keys.occupied, keys.users, keys.pending, keys.pending_claims])
+        .exec_async(&mut connection)
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_that_are_still_in_kafka_keep_their_slots() {
+    let chain = Chain::open(100).await;
+    let door = chain.intake().await;
+    let worker = chain.worker().await;
+    let rows = door.burst(users(0..20), 20).await;
+    chain.settles_with(20).await;
+    worker.stop().await;
+    let waiting = door.burst(users(20..60), 40).await;
+    assert_eq!(how_many(&waiting, "SUCCESS"), 40);
+
+    lose_state(&chain).await;
+    eventually(LIMIT, "an intake finds it and it is rebuilt", async || {
+        door.claim("user-0").await.is("DUPLICATE")
+    })
+    .await;
+    let numbers = chain.numbers().await;
+    assert_eq!((numbers.taken, numbers.pending), (60, 40));
+    let late = door.burst(users(100..200), 100).await;
+    assert_eq!((how_many(&late, "SUCCESS"), how_many(&late, "SOLD_OUT")), (40, 60));
+
+    let _worker = chain.worker().await;
+    chain.settles_with(100).await;
+    let told: BTreeSet<_> = [&rows, &waiting, &late]
+        .into_iter()
+        .flat_map(|told| successes(told))
+        .collect();
+    assert_eq!(chain.rows().await, told);
+    chain.assert_conserved().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_is_lost_in_the_middle_of_a_burst_comes_back_without_a_loss() {
+    let chain = Chain::open(1_000).await;
+    let door = chain.intake().await;
+    let _worker = chain.worker().await;
+    // Whoever is refused while it is rebuilt asks again.
+    let claims = at_once(1_500, |i| {
+        let door = &door;
+        async move {
+            let user = format!("user-{i}");
+            let told = eventually(LIMIT, "an answer that stays", async || {
+                let told = door.claim_with(&user, Some(&user)).await;
+                (told.status != 503 && !told.is("PENDING")).then_some(told)
+            })
+            .await;
+            (user, told)
+        }
+    });
+    let flushes = async {
+        for taken in [100, 400] {
+            eventually(LIMIT, "the burst is under way", async || {
+                matches!(chain.state.state(&chain.campaign).await, Ok(StateAnswer::Present(state)) if state.taken >= taken)
+            })
+            .await;
+            lose_state(&chain).await;
+        }
+    };
+    let (told, ()) = tokio::join!(claims, flushes);
+    assert_eq!((how_many(&told, "SUCCESS"), how_many(&told, "SOLD_OUT")), (1_000, 500));
+    chain.settles_with(1_000).await;
+    assert_eq!(chain.rows().await, successes(&told));
+    chain.assert_conserved().await;
+    let epoch = chain.numbers().await.epoch;
+    assert_eq!(
+        chain.count("SELECT count(DISTINCT epoch) FROM epoch_cut").await,
+        3,
+        "twice rebuilt, now at {epoch}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_campaign_that_was_taken_away_and_applied_again_goes_on() {
+    let chain = Chain::open(50).await;
+    let door = chain.intake().await;
+    let told = door.burst(users(0..30), 30).await;
+    assert_eq!(how_many(&told, "SUCCESS"), 30);
+    // A pruned manifest or a restore: the keys go, the rows and the claims stay.
+    lose_state(&chain).await;
+    chain.apply(&crate::chain::terms(50)).await;
+    let again = door.burst(users(0..30), 30).await;
+    assert_eq!(how_many(&again, "DUPLICATE"), 30, "holders stay holders");
+    let _worker = chain.worker().await;
+    chain.settles_with(30).await;
+    assert_eq!(chain.rows().await, successes(&told));
+    chain.assert_conserved().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archived_campaign_leaves_its_name_to_a_new_one() {
+    let chain = Chain::open(50).await;
+    let door = chain.intake().await;
+    let old = door.burst(users(0..30), 30).await;
+    assert_eq!(how_many(&old, "SUCCESS"), 30);
+    let old_id = chain.database.campaign(&chain.campaign).await.unwrap().unwrap().id;
+    chain.database.archive_campaign(old_id).await.unwrap();
+    chain.state.remove(&chain.campaign, old_id).await.unwrap();
+
+    let new = chain.apply(&crate::chain::terms(50)).await;
+    assert_ne!(new.id, old_id);
+    let _worker = chain.worker().await;
+    eventually(LIMIT, "the old claims are decided", async || {
+        chain
+            .count("SELECT count(*) FROM rejection WHERE reason = 'CAMPAIGN_GONE'")
+            .await
+            == 30
+    })
+    .await;
+    assert_eq!(chain.numbers().await.taken, 0, "the new stock is untouched");
+    let told = eventually(LIMIT, "the door knows the new campaign", async || {
+        let told = door.claim("user-0").await;
+        told.is("SUCCESS").then_some(told)
+    })
+    .await;
+    chain.settles_with(1).await;
+    assert_eq!(
+        chain.rows().await,
+        BTreeSet::from([("user-0".to_owned(), told.request.unwrap())])
+    );
+}

@@ -1,0 +1,137 @@
+//! The rebuilder dies half way.
+
+use campaign::{
+    postgres::campaign::CampaignRow,
+    rebuild::{Force, Rebuilt},
+    redis::state::StateAnswer,
+};
+use sqlx::Row;
+use testkit::{eventually::eventually, proxy::Proxy, redis::RedisServer};
+
+use crate::{
+    chain::{Chain, LIMIT, aligner},
+    rebuild::lose_state,
+};
+
+/// Enough rows for many appends.
+const HOLDERS: i64 = 30_000;
+
+async fn with_holders() -> (Chain, CampaignRow) {
+    let chain = Chain::open(HOLDERS + 10).await;
+    let row = chain.database.campaign(&chain.campaign).await.unwrap().unwrap();
+    sqlx::query(
+        "INSERT INTO coupon (id, campaign_id, user_id, code, reservation, issued_at)
+         SELECT gen_random_uuid(), $1, 'holder-' || i, 'C' || i, 'aaaaaaaa-' || i || '.0', now()
+         FROM generate_series(1, $2) AS i",
+    )
+    .bind(row.id.0)
+    .bind(HOLDERS)
+    .execute(&chain.pool)
+    .await
+    .unwrap();
+    sqlx::query("UPDATE campaign SET issued = $2 WHERE id = $1")
+        .bind(row.id.0)
+        .bind(HOLDERS)
+        .execute(&chain.pool)
+        .await
+        .unwrap();
+    lose_state(&chain).await;
+    (chain, row)
+}
+
+/// A rebuild by a process that dies when `moment` has come: its connection to Redis is cut and it does nothing more.
+async fn dies_when(chain: &Chain, slow: bool, moment: impl AsyncFn() -> bool) {
+    let proxy = Proxy::to(RedisServer::shared().await.unwrap().port()).await.unwrap();
+    if slow {
+        proxy.requests(testkit::proxy::Treatment::Delay(std::time::Duration::from_millis(300)));
+    }
+    let mut on = chain.on.clone();
+    on.redis = proxy.redis_settings();
+    let (_, doomed) = aligner(&on).await;
+    let campaign = chain.campaign.clone();
+    let rebuild = tokio::spawn(async move { doomed.rebuilder.rebuild(&campaign, Force::IfMissing).await });
+    eventually(LIMIT, "the moment of death", async || {
+        assert!(!rebuild.is_finished(), "it was done before it could die");
+        moment().await
+    })
+    .await;
+    proxy.refuse();
+    rebuild.abort();
+    assert!(rebuild.await.is_err_and(|ended| ended.is_cancelled()));
+}
+
+/// Somebody else finds the door shut and takes over; the door opens with everybody in it.
+async fn is_taken_over(chain: &Chain) {
+    let rebuilt = eventually(LIMIT, "the next one takes over", async || {
+        let rebuilt = chain
+            .aligner
+            .rebuilder
+            .rebuild(&chain.campaign, Force::IfMissing)
+            .await
+            .unwrap();
+        matches!(rebuilt, Rebuilt::Done { .. }).then_some(rebuilt)
+    })
+    .await;
+    let Rebuilt::Done { users, .. } = rebuilt else {
+        unreachable!()
+    };
+    assert_eq!(users as i64, HOLDERS);
+    let numbers = chain.numbers().await;
+    assert_eq!((numbers.taken, numbers.available()), (HOLDERS, 10));
+    let door = chain.intake().await;
+    assert!(door.claim("holder-1").await.is("DUPLICATE"));
+    assert!(door.claim("somebody").await.is("SUCCESS"));
+}
+
+async fn is_rebuilding(chain: &Chain) -> bool {
+    matches!(
+        chain.state.state(&chain.campaign).await,
+        Ok(StateAnswer::Rebuilding { .. })
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_begin() {
+    let (chain, _) = with_holders().await;
+    dies_when(&chain, false, async || is_rebuilding(&chain).await).await;
+    is_taken_over(&chain).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn between_two_appends() {
+    let (chain, _) = with_holders().await;
+    let keys = chain.on.naming.state(&chain.campaign);
+    let connection = RedisServer::shared().await.unwrap().connection().await.unwrap();
+    dies_when(&chain, true, async || {
+        let StateAnswer::Rebuilding { epoch, .. } = chain.state.state(&chain.campaign).await.unwrap() else {
+            return false;
+        };
+        let staged: i64 = redis::cmd("HLEN")
+            .arg(keys.staging(epoch).users)
+            .query_async(&mut connection.clone())
+            .await
+            .unwrap();
+        (2..HOLDERS / 2).contains(&staged)
+    })
+    .await;
+    is_taken_over(&chain).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_transaction_and_before_the_commit_in_redis() {
+    let (chain, row) = with_holders().await;
+    let before = cuts(&chain, &row).await;
+    // The cut is seen when the transaction has committed; the commit in Redis is still on its delayed way.
+    dies_when(&chain, true, async || cuts(&chain, &row).await > before).await;
+    assert!(is_rebuilding(&chain).await);
+    is_taken_over(&chain).await;
+}
+
+async fn cuts(chain: &Chain, row: &CampaignRow) -> i64 {
+    sqlx::query("SELECT count(DISTINCT epoch) FROM epoch_cut WHERE campaign_id = $1")
+        .bind(row.id.0)
+        .fetch_one(&chain.pool)
+        .await
+        .unwrap()
+        .get(0)
+}
