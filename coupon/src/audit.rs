@@ -21,16 +21,16 @@ use campaign::{
     naming::PrefixError,
     postgres::{campaign::CampaignRow, database::DatabaseError},
     redis::connection::RedisError,
-    settings::{InstallationSettings, KafkaSettings, PostgresSettings, RedisSettings},
 };
 use clap::Args;
 
+use self::{finding::confirmed, settled::Unsettled};
 pub use self::{
     finding::{Finding, FindingKind},
     read::Sources,
     successes::{Successes, SuccessesError},
 };
-use self::{finding::confirmed, settled::Unsettled};
+use crate::connections::InstallationArguments;
 
 /// Flags of `coupon audit`.
 #[derive(Clone, Debug, Args)]
@@ -47,18 +47,9 @@ pub struct AuditArgs {
     /// Looks at a running system at once: twice, and reports what both looks saw.
     #[arg(long, conflicts_with = "settle_within")]
     pub now: bool,
-    /// What all processes of the installation agree on.
+    /// Where the servers are.
     #[command(flatten)]
-    pub installation: InstallationSettings,
-    /// Where Redis is.
-    #[command(flatten)]
-    pub redis: RedisSettings,
-    /// Where Kafka is.
-    #[command(flatten)]
-    pub kafka: KafkaSettings,
-    /// Where Postgres is.
-    #[command(flatten)]
-    pub postgres: PostgresSettings,
+    pub installation: InstallationArguments,
 }
 
 /// In which state the system must be.
@@ -215,18 +206,23 @@ pub async fn running(
 
 /// The whole of `coupon audit`, without the printing.
 pub async fn audit(args: &AuditArgs) -> Result<Audit, AuditError> {
+    let installation = &args.installation;
     let name = match &args.campaign {
-        Some(text) => Some(CampaignName::parse(text, &args.installation.namespace)?),
+        Some(text) => Some(CampaignName::parse(text, &installation.installation.namespace)?),
         None => None,
     };
     let successes = args.successes.as_ref().map(read_successes).transpose()?;
-    let sources = Sources::connect(&args.installation, &args.redis, &args.kafka, &args.postgres).await?;
+    let sources = Sources::connect(installation).await?;
     let campaigns = sources.campaigns(name.as_ref()).await?;
     if args.now {
         return running(&sources, &campaigns, successes.as_ref()).await;
     }
     let unsettled = sources
-        .settled(&campaigns, args.settle_within, |left| tracing::debug!(%left, "not settled yet"))
+        .settled(
+            &campaigns,
+            args.settle_within,
+            |left| tracing::debug!(%left, "not settled yet"),
+        )
         .await?;
     let audit = quiet(&sources, &campaigns, successes.as_ref()).await?;
     Ok(Audit { unsettled, ..audit })

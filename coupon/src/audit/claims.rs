@@ -85,7 +85,10 @@ impl Claims {
     /// A record before the consumed offset.
     pub fn consumed_record(&mut self, record: &ClaimRecord, place: impl std::fmt::Display, findings: &mut Findings) {
         let Some(batch) = self.batches.get_mut(&record.batch) else {
-            findings.add(FindingKind::RecordUndecided, format_args!("batch {} at {place}", record.batch));
+            findings.add(
+                FindingKind::RecordUndecided,
+                format_args!("batch {} at {place}", record.batch),
+            );
             return;
         };
         batch.in_kafka = true;
@@ -98,7 +101,8 @@ impl Claims {
             {
                 won.in_kafka = true;
             }
-            let decided = issued || self.rejections.contains_key(&reservation) || self.parked.contains_key(&reservation);
+            let decided =
+                issued || self.rejections.contains_key(&reservation) || self.parked.contains_key(&reservation);
             if !decided {
                 let text = format_args!(
                     "user {}, request {}, reservation {reservation}",

@@ -94,3 +94,87 @@ impl Events {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn coupon(status: CouponStatus) -> AuditedCoupon {
+        AuditedCoupon {
+            user: "u".parse().expect("valid"),
+            request: RequestId(Uuid::nil()),
+            reservation: "abcdefgh-1.0".parse().expect("valid"),
+            status,
+            slot_returned: false,
+        }
+    }
+
+    fn found(status: CouponStatus, projected: &[EventType], published: &[EventType], waits: bool) -> Vec<FindingKind> {
+        let mut events = Events::default();
+        let coupon = coupon(status);
+        events.coupon(&coupon);
+        for &event_type in projected {
+            events.activity(&AuditedActivity {
+                event: Uuid::new_v4(),
+                event_type,
+                coupon: coupon.request,
+            });
+        }
+        for &event in published {
+            events.published(event, coupon.request);
+        }
+        let mut findings = Findings::of(None);
+        let complete = Complete {
+            nothing_waits: !waits,
+            whole_log: true,
+        };
+        events.finish(complete, &mut findings);
+        findings.into_list().into_iter().map(|finding| finding.kind).collect()
+    }
+
+    #[test]
+    fn every_coupon_has_the_events_that_its_row_tells_of_once() {
+        use CouponStatus as Status;
+        use EventType::{Canceled, Issued as New, Used};
+        use FindingKind::*;
+        let none: &[EventType] = &[];
+        for (status, projected, published, waits, kinds) in [
+            (Status::Issued, &[New][..], &[New][..], false, &[][..]),
+            // The relay may repeat.
+            (Status::Issued, &[New], &[New, New], false, &[]),
+            (Status::Used, &[New, Used], &[New, Used], false, &[]),
+            (Status::Issued, none, none, true, &[]),
+            (Status::Issued, none, none, false, &[ActivityMissing]),
+            (
+                Status::Issued,
+                none,
+                &[New],
+                false,
+                &[ActivityMissing, EventNotProjected],
+            ),
+            (Status::Used, &[New], &[New], false, &[ActivityMissing]),
+            (
+                Status::Issued,
+                &[New, Canceled],
+                &[New, Canceled],
+                false,
+                &[ActivityUnfounded],
+            ),
+            (Status::Issued, &[New, New], &[New], false, &[ActivityRepeated]),
+            (
+                Status::Canceled,
+                &[New, Canceled],
+                &[New],
+                false,
+                &[ActivityNotPublished],
+            ),
+        ] {
+            assert_eq!(
+                found(status, projected, published, waits),
+                kinds,
+                "{status:?} {projected:?} {published:?}"
+            );
+        }
+    }
+}

@@ -207,6 +207,15 @@ mod tests {
     }
 
     #[test]
+    fn every_kind_is_explained_in_the_documentation() {
+        let documentation = include_str!("../../../docs/cli.md");
+        for kind in FindingKind::ALL {
+            let row = format!("| `{kind}` | {} |", kind.meaning());
+            assert!(documentation.contains(&row), "docs/cli.md lacks {row}");
+        }
+    }
+
+    #[test]
     fn a_running_system_is_accused_only_of_what_two_looks_saw() {
         use FindingKind::{MarkerMissing, Oversold};
         let first = findings(&[(MarkerMissing, "a"), (MarkerMissing, "b"), (Oversold, "by 1")]);

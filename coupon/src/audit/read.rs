@@ -9,6 +9,7 @@ use std::{
 };
 
 use campaign::{
+    align::is_over,
     event::{EventType, LifecycleEvent},
     identity::{CampaignId, RequestId},
     kafka::{client::KafkaError, offsets::TopicReader},
@@ -25,8 +26,8 @@ use campaign::{
         connection::{Redis, RedisError},
         state::StateStore,
     },
-    settings::{InstallationSettings, KafkaSettings, PostgresSettings, RedisSettings},
 };
+use jiff::Timestamp;
 
 use super::{
     AuditError, CampaignReport, Expect,
@@ -37,6 +38,7 @@ use super::{
     slots::{Slots, StateReading},
     successes::Successes,
 };
+use crate::connections::InstallationArguments;
 
 /// Rows of one page.
 const PAGE: i64 = 5_000;
@@ -78,21 +80,16 @@ struct Open {
 
 impl Sources {
     /// Connects to all three.
-    pub async fn connect(
-        installation: &InstallationSettings,
-        redis: &RedisSettings,
-        kafka: &KafkaSettings,
-        postgres: &PostgresSettings,
-    ) -> Result<Self, AuditError> {
-        let naming = installation.naming().map_err(AuditError::Prefix)?;
-        let redis = Redis::connect(redis).await?;
-        let database = Database::connect(postgres).await?;
+    pub async fn connect(arguments: &InstallationArguments) -> Result<Self, AuditError> {
+        let naming = arguments.installation.naming().map_err(AuditError::Prefix)?;
+        let redis = Redis::connect(&arguments.redis).await?;
+        let database = Database::connect(&arguments.postgres).await?;
         database.check_migrated().await?;
         Ok(Self {
             database,
             state: StateStore::new(redis.clone(), naming.clone()),
             keys: StateAuditor::new(redis, naming.clone()),
-            reader: TopicReader::new(kafka, KAFKA_TIMEOUT)?,
+            reader: TopicReader::new(&arguments.kafka, KAFKA_TIMEOUT)?,
             naming,
         })
     }
@@ -220,27 +217,24 @@ impl Sources {
         open: HashMap<CampaignId, Open>,
     ) -> Result<(HashMap<CampaignId, Open>, Vec<String>), KafkaError> {
         let ends = consumed_ends(offsets);
-        let read = self.read(topic, ends, (open, Vec::new()), |(open, unreadable), partition, offset, value| {
-            match serde_json::from_slice::<LifecycleEvent>(value) {
+        let read = self.read(
+            topic,
+            ends,
+            (open, Vec::new()),
+            |(open, unreadable), partition, offset, value| match serde_json::from_slice::<LifecycleEvent>(value) {
                 Ok(event) => {
                     if let Some(campaign) = open.get_mut(&event.campaign_id) {
                         campaign.published(event.event_type, event.coupon_id);
                     }
                 }
                 Err(error) => unreadable.push(format!("partition {partition}, offset {offset}: {error}")),
-            }
-        });
+            },
+        );
         read.await
     }
 
     /// Reads a topic up to `ends` and gives every record to `each`, beside what it gathers in `gathered`.
-    async fn read<T, F>(
-        &self,
-        topic: &str,
-        ends: HashMap<i32, i64>,
-        gathered: T,
-        mut each: F,
-    ) -> Result<T, KafkaError>
+    async fn read<T, F>(&self, topic: &str, ends: HashMap<i32, i64>, gathered: T, mut each: F) -> Result<T, KafkaError>
     where
         T: Send + 'static,
         F: FnMut(&mut T, i32, i64, &[u8]) + Send + 'static,
@@ -395,7 +389,8 @@ impl Open {
     fn finish(mut self, complete: Complete, whole_claims: bool) -> (Vec<Finding>, CampaignReport) {
         let revoked = self.claims.finish(whole_claims, &mut self.findings);
         self.events.finish(complete, &mut self.findings);
-        let tally = self.slots.finish(&self.row, &mut self.findings);
+        let over = is_over(&self.row, Timestamp::now());
+        let tally = self.slots.finish(&self.row, over, &mut self.findings);
         let report = CampaignReport {
             campaign: self.row.name.clone(),
             quantity: self.row.terms.quantity,

@@ -119,9 +119,7 @@ impl Slots {
     pub fn parked(&mut self, parked: &AuditedParked, findings: &mut Findings) {
         if parked.discarded {
             // Its release is on its way: the marker may be there or not, but only this one.
-            let ours = |marker: &AuditedMarker| {
-                matches!(marker, AuditedMarker::Holds(_, reservation) if *reservation == parked.reservation)
-            };
+            let ours = |marker: &AuditedMarker| matches!(marker, AuditedMarker::Holds(_, reservation) if *reservation == parked.reservation);
             if self.markers.get(parked.user.as_str()).is_some_and(ours) {
                 self.markers.remove(parked.user.as_str());
             }
@@ -134,7 +132,10 @@ impl Slots {
     fn meet(&mut self, user: &str, request: RequestId, due: Due, findings: &mut Findings) {
         let Some(marker) = self.markers.remove(user) else {
             if self.numbers().is_some() {
-                findings.add(FindingKind::MarkerMissing, format_args!("user {user}, request {request}"));
+                findings.add(
+                    FindingKind::MarkerMissing,
+                    format_args!("user {user}, request {request}"),
+                );
             }
             return;
         };
@@ -150,12 +151,15 @@ impl Slots {
             let text = format_args!("user {user}: marker {holder}, row {request}");
             findings.add(FindingKind::MarkerWrongRequest, text);
         } else if holds != due && !(due == Due::Returned && self.restocks > 0 && self.expect == Expect::Running) {
-            findings.add(FindingKind::MarkerWrongStatus, format_args!("user {user}, request {request}"));
+            findings.add(
+                FindingKind::MarkerWrongStatus,
+                format_args!("user {user}, request {request}"),
+            );
         }
     }
 
-    /// The numbers; everything is in.
-    pub fn finish(mut self, row: &CampaignRow, findings: &mut Findings) -> Option<Tally> {
+    /// The numbers; everything is in. `over`: the window is over, so that the state may have expired.
+    pub fn finish(mut self, row: &CampaignRow, over: bool, findings: &mut Findings) -> Option<Tally> {
         self.leftover_markers(findings);
         if row.issued != self.occupying {
             let text = format_args!("campaign.issued {}, coupons {}", row.issued, self.occupying);
@@ -180,7 +184,7 @@ impl Slots {
                 None
             }
             StateAnswer::NotInitialized => {
-                if row.epoch.0 != 0 {
+                if row.epoch.0 != 0 && !over {
                     findings.add(FindingKind::StateMissing, format_args!("epoch {}", row.epoch));
                 }
                 let held = self.occupying + self.parked;

@@ -95,7 +95,10 @@ impl Successes {
         match self.0.remove(&coupon.request) {
             Some(user) if user == coupon.user => {}
             Some(user) => {
-                let text = format_args!("user {user}, request {}: the coupon is {}'s", coupon.request, coupon.user);
+                let text = format_args!(
+                    "user {user}, request {}: the coupon is {}'s",
+                    coupon.request, coupon.user
+                );
                 findings.add(FindingKind::SuccessWithoutRow, text);
             }
             None => {
@@ -110,7 +113,10 @@ impl Successes {
         let mut left: Vec<(RequestId, UserId)> = self.0.into_iter().collect();
         left.sort();
         for (request, user) in left {
-            findings.add(FindingKind::SuccessWithoutRow, format_args!("user {user}, request {request}"));
+            findings.add(
+                FindingKind::SuccessWithoutRow,
+                format_args!("user {user}, request {request}"),
+            );
         }
     }
 }
@@ -132,7 +138,9 @@ mod tests {
     fn a_broken_line_is_named() {
         let good = format!("{}\tu\n", RequestId::fresh());
         for bad in ["no tab", "x\tu", "01890a5d-ac96-774b-bcce-b302099a8057\t"] {
-            let error = Successes::read(format!("{good}{bad}\n").as_bytes()).expect_err("broken").to_string();
+            let error = Successes::read(format!("{good}{bad}\n").as_bytes())
+                .expect_err("broken")
+                .to_string();
             assert!(error.contains("line 2"), "{error}");
         }
     }
