@@ -21,7 +21,7 @@ test: install ## Runs all tests, against real servers
 	cargo test --workspace
 
 demo: install ## Sells a campaign out on this machine and audits the result
-	cargo run --package coupon -- demo
+	cargo run --package coupon -- --log warn,librdkafka=error demo
 
 dev: install ## Runs the whole system on this machine until Ctrl-C
 	cargo run --package coupon -- dev -f examples/flash-sale.yaml

@@ -1,9 +1,15 @@
 //! The commands and what they are called with.
 
+use std::process::ExitCode;
+
 use campaign::process::LogSettings;
 use clap::{Parser, Subcommand};
 
-use crate::commands::{apply, delete, dev, dlq, limit, migrate, rebuild, topics};
+use crate::{
+    audit,
+    commands::{apply, delete, dev, dlq, limit, migrate, rebuild, topics},
+    demo, load,
+};
 
 /// First-come coupon campaigns: local stack and operation by hand.
 #[derive(Debug, Parser)]
@@ -36,20 +42,30 @@ pub enum Command {
     Dlq(dlq::Arguments),
     /// Changes how many claims a second all workers together persist.
     Limit(limit::Arguments),
+    /// Lets users claim over HTTP: a load for any running intake.
+    Load(load::LoadArgs),
+    /// Checks Redis, Kafka and Postgres against each other.
+    Audit(audit::AuditArgs),
+    /// Sells a campaign out on this machine, under a burst, and audits the result.
+    Demo(demo::DemoArgs),
 }
 
 impl Command {
-    /// Does it.
-    pub async fn run(self) -> anyhow::Result<()> {
+    /// Does it. An error is exit code 1; `load`, `audit` and `demo` have codes of their own.
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Dev(arguments) => dev::run(arguments).await,
-            Self::Migrate(arguments) => migrate::run(arguments).await,
-            Self::Topics(arguments) => topics::run(arguments).await,
-            Self::Apply(arguments) => apply::run(arguments).await,
-            Self::Delete(arguments) => delete::run(arguments).await,
-            Self::Rebuild(arguments) => rebuild::run(arguments).await,
-            Self::Dlq(arguments) => dlq::run(arguments).await,
-            Self::Limit(arguments) => limit::run(arguments).await,
+            Self::Dev(arguments) => dev::run(arguments).await?,
+            Self::Migrate(arguments) => migrate::run(arguments).await?,
+            Self::Topics(arguments) => topics::run(arguments).await?,
+            Self::Apply(arguments) => apply::run(arguments).await?,
+            Self::Delete(arguments) => delete::run(arguments).await?,
+            Self::Rebuild(arguments) => rebuild::run(arguments).await?,
+            Self::Dlq(arguments) => dlq::run(arguments).await?,
+            Self::Limit(arguments) => limit::run(arguments).await?,
+            Self::Load(arguments) => return Ok(load::run(arguments).await),
+            Self::Audit(arguments) => return Ok(audit::run(arguments).await),
+            Self::Demo(arguments) => return demo::run(arguments).await,
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
