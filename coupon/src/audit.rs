@@ -12,7 +12,14 @@ pub mod settled;
 pub mod slots;
 pub mod successes;
 
-use std::{fmt, fs::File, io::BufReader, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    fmt,
+    fs::File,
+    io::BufReader,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use campaign::{
     conservation::Tally,
@@ -211,7 +218,7 @@ pub async fn audit(args: &AuditArgs) -> Result<Audit, AuditError> {
         Some(text) => Some(CampaignName::parse(text, &installation.installation.namespace)?),
         None => None,
     };
-    let successes = args.successes.as_ref().map(read_successes).transpose()?;
+    let successes = args.successes.as_deref().map(read_successes).transpose()?;
     let sources = Sources::connect(installation).await?;
     let campaigns = sources.campaigns(name.as_ref()).await?;
     if args.now {
@@ -228,9 +235,9 @@ pub async fn audit(args: &AuditArgs) -> Result<Audit, AuditError> {
     Ok(Audit { unsettled, ..audit })
 }
 
-fn read_successes(path: &PathBuf) -> Result<Successes, AuditError> {
+fn read_successes(path: &Path) -> Result<Successes, AuditError> {
     let failed = |source| AuditError::Successes {
-        path: path.clone(),
+        path: path.to_owned(),
         source,
     };
     let file = File::open(path).map_err(|error| failed(error.into()))?;
