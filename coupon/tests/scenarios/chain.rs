@@ -323,10 +323,6 @@ impl Worker {
             running.wait().await.unwrap();
         }
     }
-
-    pub fn metrics(&self) -> &worker::metrics::Metrics {
-        self.running.as_ref().unwrap().metrics()
-    }
 }
 
 impl Drop for Worker {

@@ -32,7 +32,7 @@ async fn a_cluster_sells_out_correctly() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_sell_out_correctly_and_a_failover_is_survived() {
-    let mut sentinel = RedisSentinel::start().await.unwrap();
+    let sentinel = RedisSentinel::start().await.unwrap();
     let mut on = TestInstallation::start().await.unwrap();
     on.redis = sentinel.settings();
     let chain = sells_out(on).await;

@@ -53,10 +53,6 @@ impl IntakeProcess {
     pub async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id().unwrap()
-    }
 }
 
 /// A binary of this workspace, built beside this test.
