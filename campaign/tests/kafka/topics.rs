@@ -6,13 +6,18 @@ use testkit::kafka::KafkaServer;
 
 use crate::installation;
 
+fn refused(answer: Result<(), KafkaError>) -> String {
+    match answer {
+        Err(KafkaError::Unsuitable(text)) => text,
+        other => panic!("want a refusal, got {other:?}"),
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_topics_are_named_with_what_to_do() {
     let settings = KafkaServer::shared().await.unwrap().settings();
     let naming = Naming::new("nobody-made-these").unwrap();
-    let Err(KafkaError::Unsuitable(text)) = topics::check(&settings, &naming, true).await else {
-        panic!("accepted");
-    };
+    let text = refused(topics::check(&settings, &naming, true).await);
     for wanted in [
         "nobody-made-these.issue.requests",
         "nobody-made-these.issue.dlq",
@@ -27,9 +32,7 @@ async fn missing_topics_are_named_with_what_to_do() {
 async fn one_copy_of_each_claim_is_enough_only_for_development() {
     let (settings, naming) = installation().await;
     topics::check(&settings, &naming, true).await.unwrap();
-    let Err(KafkaError::Unsuitable(text)) = topics::check(&settings, &naming, false).await else {
-        panic!("accepted");
-    };
+    let text = refused(topics::check(&settings, &naming, false).await);
     assert!(text.contains("replication 1"), "{text}");
     assert!(text.contains("min.insync.replicas"), "{text}");
 }
