@@ -14,11 +14,16 @@ metadata: {name: stack}
 spec: {quantity: 1, ttl: 1h}
 ";
 
+/// Claims once the door knows the campaign: it looks for new ones once a second.
 async fn claim(stack: &Stack, user: &str) -> Value {
     let url = format!("http://{}/coupon-issues", stack.public_address);
     let claim = json!({"campaign": "stack", "userId": user});
-    let answer = reqwest::Client::new().post(url).json(&claim).send().await.unwrap();
-    answer.json().await.unwrap()
+    eventually(Duration::from_secs(20), "the door knows the campaign", async || {
+        let answer = reqwest::Client::new().post(&url).json(&claim).send().await.unwrap();
+        let told: Value = answer.json().await.unwrap();
+        (told["code"] != "CAMPAIGN_NOT_FOUND").then_some(told)
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
