@@ -83,3 +83,4 @@ fi
 cargo --version >/dev/null || fail "cargo does not run; see the message above"
 
 scripts/install-kafka.sh >/dev/null
+scripts/install-helm.sh

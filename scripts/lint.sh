@@ -2,6 +2,7 @@
 # All checks that need no server. Fails at the first one that does.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export PATH="$PATH:${KINDBOX_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/kindbox}/bin"
 
 step() {
     echo "lint: $*"
@@ -24,8 +25,7 @@ else
     echo "lint: SKIPPED cargo deny check advisories: the advisory database cannot be fetched from here"
 fi
 
-if compgen -G 'charts/*/Chart.yaml' >/dev/null; then
-    for chart in charts/*/; do
-        step helm lint --strict "$chart"
-    done
-fi
+# Without values the chart refuses to be rendered: it cannot know where the servers are.
+for values in charts/coupon/values-dev.yaml charts/coupon/tests/*.yaml; do
+    step helm lint --strict --quiet charts/coupon --values "$values"
+done
