@@ -3,8 +3,8 @@
 
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
-# rustup installs here; a fresh shell may not know it yet.
-export PATH := $(HOME)/.cargo/bin:$(PATH)
+# rustup and scripts/install-helm.sh install there; a fresh shell may not know it yet.
+export PATH := $(HOME)/.cargo/bin:$(PATH):$(HOME)/.cache/kindbox/bin
 
 .PHONY: help install lint test demo dev bench e2e
 
@@ -29,5 +29,5 @@ dev: install ## Runs the whole system on this machine until Ctrl-C
 bench: ## Not here yet: comes with the benchmark suite
 	@echo "make bench: the benchmark suite is not part of this release yet" >&2; exit 1
 
-e2e: ## Not here yet: comes with the operator
-	@echo "make e2e: end-to-end tests on a cluster come with the operator, which is not part of this release yet" >&2; exit 1
+e2e: install ## Installs the chart into a kind cluster and tests it there (KEEP=1 leaves the cluster)
+	@e2e/run.sh

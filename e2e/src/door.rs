@@ -1,0 +1,82 @@
+//! Single claims, through the node's port of the intake's Service.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::{
+    burst::NAMESPACE,
+    campaign::Campaign,
+    chart::RELEASE,
+    command::CommandError,
+    eventually::eventually,
+    kubectl::{get, kubectl},
+};
+
+/// The door, as somebody outside of the cluster sees it.
+#[derive(Debug)]
+pub struct Door {
+    http: reqwest::Client,
+    url: String,
+}
+
+/// Why there was no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum DoorError {
+    /// The cluster.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The network.
+    #[error(transparent)]
+    Http(#[from] reqwest::Error),
+}
+
+impl Door {
+    /// Finds it.
+    pub async fn find() -> Result<Self, DoorError> {
+        let service = get(NAMESPACE, "service", &format!("{RELEASE}-intake"))
+            .await?
+            .unwrap_or_default();
+        let port = &service["spec"]["ports"][0]["nodePort"];
+        let address = kubectl(&[
+            "get",
+            "nodes",
+            "-o",
+            "jsonpath={.items[0].status.addresses[?(@.type=='InternalIP')].address}",
+        ])
+        .await?;
+        Ok(Self {
+            http: reqwest::Client::builder().timeout(Duration::from_secs(10)).build()?,
+            url: format!("http://{}:{port}", address.trim()),
+        })
+    }
+
+    /// What a claim is answered: `SUCCESS`, `SOLD_OUT`, ….
+    pub async fn claim(&self, campaign: &Campaign, user: &str) -> Result<String, DoorError> {
+        let body = json!({"campaign": campaign.full_name(), "userId": user}).to_string();
+        let answer = self
+            .http
+            .post(format!("{}/coupon-issues", self.url))
+            .header("content-type", "application/json")
+            .body(body)
+            .send()
+            .await?;
+        let answer: Value = answer.json().await?;
+        let word = answer["result"].as_str().or(answer["code"].as_str());
+        Ok(word.unwrap_or("no answer").to_owned())
+    }
+
+    /// Claims for that user until the answer is the one that is wanted.
+    pub async fn claim_until(&self, limit: Duration, campaign: &Campaign, user: &str, wanted: &str) {
+        eventually(
+            limit,
+            format!("{user} gets {wanted} of {}", campaign.full_name()),
+            async || match self.claim(campaign, user).await {
+                Ok(answer) if answer == wanted => Ok(Some(())),
+                Ok(answer) => Err(format!("the last answer was {answer}")),
+                Err(error) => Err(error.to_string()),
+            },
+        )
+        .await;
+    }
+}

@@ -1,0 +1,78 @@
+//! What the operator may do, and nothing more.
+
+use e2e::chart::render;
+use serde_json::Value;
+
+use crate::{DEV, PRODUCTION};
+
+fn allowed(roles: &[&Value]) -> Vec<String> {
+    let texts = |list: &Value| -> Vec<String> {
+        list.as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|text| text.as_str().map(str::to_owned))
+            .collect()
+    };
+    let mut allowed = Vec::new();
+    for rule in roles.iter().filter_map(|role| role["rules"].as_array()).flatten() {
+        for resource in texts(&rule["resources"]) {
+            for verb in texts(&rule["verbs"]) {
+                allowed.push(format!("{verb} {resource}"));
+            }
+        }
+    }
+    allowed.sort();
+    allowed.dedup();
+    allowed
+}
+
+#[tokio::test]
+async fn campaigns_are_watched_in_the_whole_cluster_or_in_named_namespaces() {
+    let everywhere = render(DEV, &["aggregatedRoles=false"]).await.unwrap();
+    assert_eq!(everywhere.of_kind("ClusterRole").len(), 1);
+    assert_eq!(everywhere.of_kind("Role").len(), 1);
+
+    let named = render(PRODUCTION, &["aggregatedRoles=false"]).await.unwrap();
+    assert!(named.of_kind("ClusterRole").is_empty());
+    assert!(named.of_kind("ClusterRoleBinding").is_empty());
+    let namespaces: Vec<&str> = named
+        .of_kind("Role")
+        .iter()
+        .filter_map(|role| role["metadata"]["namespace"].as_str())
+        .collect();
+    assert_eq!(namespaces, ["shop", "games"]);
+    assert_eq!(named.of_kind("RoleBinding").len(), 3);
+}
+
+#[tokio::test]
+async fn the_operator_changes_campaigns_and_the_scale_of_two_deployments_and_nothing_else() {
+    let rendered = render(DEV, &["aggregatedRoles=false"]).await.unwrap();
+    let mut roles = rendered.of_kind("ClusterRole");
+    roles.extend(rendered.of_kind("Role"));
+    assert_eq!(
+        allowed(&roles),
+        [
+            "create events",
+            "create leases",
+            "get couponcampaigns",
+            "get couponcampaigns/status",
+            "get deployments",
+            "get deployments/scale",
+            "get leases",
+            "list couponcampaigns",
+            "patch couponcampaigns",
+            "patch couponcampaigns/status",
+            "patch deployments/scale",
+            "patch events",
+            "update leases",
+            "watch couponcampaigns",
+        ]
+    );
+    for rule in roles.iter().filter_map(|role| role["rules"].as_array()).flatten() {
+        let text = rule.to_string();
+        assert!(!text.contains("\"*\""), "{text}");
+        if text.contains("deployments") {
+            assert_eq!(rule["resourceNames"].as_array().unwrap().len(), 2, "{text}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Pods that die in the middle of a burst.
+
+use std::time::Instant;
+
+use e2e::{
+    burst::Burst,
+    campaign::{Campaign, SOON},
+    command::CommandError,
+    eventually::eventually,
+    kubectl::Namespace,
+};
+use serde_json::json;
+
+use crate::{SETTLED, kill_pod, leader, ready_pods_until};
+
+#[tokio::test]
+async fn leader_intake_and_worker_are_killed_and_everything_settles() {
+    let namespace = Namespace::create("killed").await.unwrap();
+    let spec = json!({
+        "quantity": 2000,
+        "intake": {"replicas": 2},
+        "worker": {"minReplicas": 2},
+    });
+    let sale = Campaign::start(&namespace.name, "sale", spec).await.unwrap();
+    let intakes = ready_pods_until("intake", 2).await;
+    let workers = ready_pods_until("worker", 2).await;
+    let operators = ready_pods_until("operator", 2).await;
+    let before = leader().await;
+    let leading = operators
+        .iter()
+        .find(|pod| before.contains(pod.as_str()))
+        .expect("one of the pods leads");
+
+    // The audit does not know whom a dying intake told: only that the servers agree.
+    let burst = Burst::start(&sale, 3000, 60, false).await.unwrap();
+    sale.until(SOON, "has sold some", |status| status["taken"].as_i64() > Some(200))
+        .await;
+    kill_pod(&intakes[0]).await;
+    kill_pod(&workers[0]).await;
+    kill_pod(leading).await;
+    let killed = Instant::now();
+    eventually(SOON, "another operator leads", async || {
+        let now = leader().await;
+        Ok::<_, CommandError>((now != before).then_some(()))
+    })
+    .await;
+    let handed_over = killed.elapsed();
+    assert!(handed_over.as_secs() < 15, "handed over after {handed_over:?}");
+
+    burst.finish().await.unwrap();
+    let status = sale.settled(SETTLED).await;
+    assert_eq!((&status["issued"], &status["available"]), (&2000.into(), &0.into()));
+    ready_pods_until("operator", 2).await;
+}

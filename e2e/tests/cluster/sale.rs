@@ -1,0 +1,67 @@
+//! Apply a campaign, let more users come than there are coupons, and read how it went.
+
+use e2e::{
+    burst::{Burst, outcome},
+    campaign::{Campaign, condition, reason},
+    kubectl::{Namespace, kubectl},
+};
+
+use crate::SETTLED;
+
+#[tokio::test]
+async fn a_campaign_is_applied_sold_out_and_accounted_for() {
+    let namespace = Namespace::create("sale").await.unwrap();
+    let sale = Campaign::example(&namespace.name, "flash-sale").await.unwrap();
+    let status = sale.ready().await;
+    assert_eq!(status["available"], 1000);
+    assert_eq!(condition(&status, "Open"), "True");
+    assert_eq!(condition(&status, "Exhausted"), "False");
+
+    let said = Burst::start(&sale, 3000, 0, true)
+        .await
+        .unwrap()
+        .finish()
+        .await
+        .unwrap();
+    assert_eq!(outcome(&said, "SUCCESS"), 1000, "{said}");
+
+    let status = sale.settled(SETTLED).await;
+    assert_eq!((&status["issued"], &status["available"]), (&1000.into(), &0.into()));
+    assert_eq!(
+        (condition(&status, "Exhausted"), reason(&status, "Exhausted")),
+        ("True", "SoldOut")
+    );
+    assert_eq!(condition(&status, "Conserved"), "True");
+    assert_eq!(condition(&status, "Degraded"), "False");
+    sale.event("SoldOut").await;
+
+    let table = kubectl(&["-n", &namespace.name, "get", "ccamp"]).await.unwrap();
+    println!("{table}");
+    let mut lines = table.lines();
+    let columns: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
+    assert_eq!(
+        columns,
+        ["NAME", "QUANTITY", "ISSUED", "AVAILABLE", "STATE", "READY", "AGE"]
+    );
+    let row: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
+    assert_eq!(row[..6], ["flash-sale", "1000", "1000", "0", "SoldOut", "True"]);
+}
+
+#[tokio::test]
+async fn the_examples_are_campaigns_as_they_stand() {
+    // Their own namespace is "shop".
+    kubectl(&["create", "namespace", "shop"]).await.unwrap();
+    let mut campaigns = Vec::new();
+    for file in ["black-friday", "newsletter", "voucher"] {
+        campaigns.push(Campaign::example("shop", file).await.unwrap());
+    }
+    for campaign in &campaigns {
+        let status = campaign.ready().await;
+        assert_eq!(condition(&status, "Degraded"), "False", "{}", campaign.full_name());
+    }
+    let paused = campaigns[2].ready().await;
+    assert_eq!(paused["state"], "Paused");
+    kubectl(&["delete", "namespace", "shop", "--timeout=90s"])
+        .await
+        .unwrap();
+}
