@@ -17,7 +17,7 @@ use campaign::{
     identity::{BatchId, RequestId, Reservation, UserId},
     kafka::{
         client::KafkaError,
-        offsets::{TopicReader, Watermarks},
+        offsets::{PastEnd, TopicReader, Watermarks},
     },
     name::CampaignName,
     naming::Naming,
@@ -75,18 +75,10 @@ pub enum SweepError {
     Kafka(#[from] KafkaError),
     /// `consumed` and the topic do not fit together.
     #[error(
-        "sweep: partition {partition} is consumed up to {consumed}, but the topic has {low} to {high}; nothing is abandoned"
+        "sweep: partition {} is consumed up to {}, but ends at {}; nothing is abandoned until the topic is restored",
+        .0.partition, .0.consumed, .0.end
     )]
-    Unknown {
-        /// Which.
-        partition: i32,
-        /// In Postgres.
-        consumed: i64,
-        /// Oldest record in Kafka.
-        low: i64,
-        /// Next offset in Kafka.
-        high: i64,
-    },
+    AheadOfKafka(PastEnd),
     /// `consumed` went back while we looked, as after a restore.
     #[error("sweep: the stored offsets went back, starting anew")]
     ConsumedBehind,
@@ -106,40 +98,20 @@ pub struct Swept {
     pub left: usize,
     /// Discarded dead letters whose release was confirmed.
     pub discarded: usize,
+    /// Campaigns that could not be read or written, once for each step that failed.
+    pub failed: usize,
 }
 
-/// How far the records up to the end offsets are accounted for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Coverage {
-    /// All of them are consumed.
-    Consumed,
-    /// These are still to be read: partition → (from, to).
-    Unread(HashMap<i32, (i64, i64)>),
-}
-
-/// Holds `consumed` against the topic. A partition that was never consumed counts from 0. Where the numbers do not fit
-/// (records lost before they were consumed, a topic that was made anew) nothing can be said.
-pub fn coverage(consumed: &HashMap<i32, i64>, watermarks: &HashMap<i32, Watermarks>) -> Result<Coverage, SweepError> {
-    let mut unread = HashMap::new();
-    for (&partition, &Watermarks { low, high }) in watermarks {
-        let consumed = consumed.get(&partition).copied().unwrap_or(0);
-        if consumed < low || consumed > high {
-            return Err(SweepError::Unknown {
-                partition,
-                consumed,
-                low,
-                high,
-            });
-        }
-        if consumed < high {
-            unread.insert(partition, (consumed, high));
-        }
-    }
-    Ok(if unread.is_empty() {
-        Coverage::Consumed
-    } else {
-        Coverage::Unread(unread)
-    })
+/// What is still to be read up to the end offsets: partition → (from, to). A partition that was never consumed counts
+/// from 0. What retention has removed before it was consumed will never come: the reader says so and goes on after it.
+pub fn unread(consumed: &HashMap<i32, i64>, watermarks: &HashMap<i32, Watermarks>) -> HashMap<i32, (i64, i64)> {
+    watermarks
+        .iter()
+        .filter_map(|(&partition, marks)| {
+            let from = consumed.get(&partition).copied().unwrap_or(0);
+            (from < marks.high).then_some((partition, (from, marks.high)))
+        })
+        .collect()
 }
 
 /// What is to be done with a batch that is older than a publish may take.
@@ -161,11 +133,6 @@ pub fn verdict(outcome: Option<BatchOutcome>, in_kafka: bool) -> Verdict {
         (None, true) => Verdict::LeaveToWorker,
         (None, false) => Verdict::Abandon,
     }
-}
-
-struct Expired {
-    campaign: CampaignRow,
-    batches: Vec<BatchId>,
 }
 
 impl Sweeper {
@@ -190,6 +157,7 @@ impl Sweeper {
                         as_stored = swept.as_stored,
                         left = swept.left,
                         discarded = swept.discarded,
+                        failed = swept.failed,
                         "swept"
                     );
                 }
@@ -205,101 +173,125 @@ impl Sweeper {
         }
     }
 
-    /// One sweep over all live campaigns.
+    /// One sweep over all live campaigns. A campaign that cannot be read or written is counted and left to the next
+    /// sweep: it does not stop the others.
     pub async fn sweep(&self, held: &Held) -> Result<Swept, SweepError> {
         let campaigns = self.database.live_campaigns().await?;
-        let mut swept = Swept {
-            discarded: self.release_discarded(&campaigns).await?,
-            ..Swept::default()
-        };
-        let expired = self.expired(campaigns).await?;
+        let mut swept = Swept::default();
+        self.release_discarded(&campaigns, &mut swept).await?;
+
+        // First what is older than a publish may take, then the end offsets, then `consumed`, then the decisions.
+        let mut expired = Vec::new();
+        for campaign in campaigns {
+            let batches = self.expired(&campaign).await;
+            match self.unless_failed(&campaign.name, batches, &mut swept) {
+                Some(batches) if !batches.is_empty() => expired.push((campaign, batches)),
+                _ => {}
+            }
+        }
         if expired.is_empty() {
             return Ok(swept);
         }
         let topic = self.naming.requests_topic();
         let watermarks = self.reader.watermarks(&topic).await?;
         let consumed = self.database.consumed(&topic).await?;
-        let mut judged = Vec::new();
-        for Expired { campaign, batches } in expired {
-            let outcomes = self.database.decided_batches(campaign.id, &batches).await?;
-            judged.push((campaign, batches, outcomes));
-        }
+
         // What has an outcome needs no look into Kafka.
-        for (campaign, batches, outcomes) in &judged {
-            let decided: Vec<BatchId> = batches
-                .iter()
-                .filter(|batch| verdict(outcomes.get(*batch).copied(), true) == Verdict::AsStored)
-                .cloned()
-                .collect();
-            self.settle_as_stored(campaign, &decided).await?;
-            swept.as_stored += decided.len();
-            self.metrics.swept("as_stored", decided.len());
+        let mut undecided = Vec::new();
+        for (campaign, batches) in expired {
+            let settled = self.settle_decided(&campaign, batches, &mut swept).await;
+            match self.unless_failed(&campaign.name, settled, &mut swept) {
+                Some(batches) if !batches.is_empty() => undecided.push((campaign, batches)),
+                _ => {}
+            }
         }
-        let undecided: HashSet<BatchId> = judged
-            .iter()
-            .flat_map(|(_, batches, outcomes)| batches.iter().filter(|batch| !outcomes.contains_key(*batch)))
-            .cloned()
-            .collect();
         if undecided.is_empty() {
             return Ok(swept);
         }
-        let in_kafka = self.in_kafka(&topic, &undecided, &consumed, &watermarks).await?;
-        for (campaign, batches, outcomes) in &judged {
-            let mut abandon = Vec::new();
-            for batch in batches {
-                match verdict(outcomes.get(batch).copied(), in_kafka.contains(batch)) {
-                    Verdict::AsStored => {}
-                    Verdict::LeaveToWorker => swept.left += 1,
-                    Verdict::Abandon => abandon.push(batch.clone()),
-                }
-            }
+        let wanted = undecided
+            .iter()
+            .flat_map(|(_, batches)| batches.iter().cloned())
+            .collect();
+        let in_kafka = self.in_kafka(&topic, wanted, &consumed, &watermarks).await?;
+        for (campaign, batches) in undecided {
+            let (left, lost): (Vec<BatchId>, Vec<BatchId>) = batches
+                .into_iter()
+                .partition(|batch| verdict(None, in_kafka.contains(batch)) == Verdict::LeaveToWorker);
+            swept.left += left.len();
             if !held.is_held() {
                 return Err(SweepError::LockLost);
             }
-            let abandoned = self.abandon(&topic, campaign, abandon, &consumed).await?;
-            swept.abandoned += abandoned;
-            self.metrics.swept("abandoned", abandoned);
+            match self.abandon(&topic, &campaign, lost, &consumed, &mut swept).await {
+                Err(SweepError::ConsumedBehind) => return Err(SweepError::ConsumedBehind),
+                result => self.unless_failed(&campaign.name, result, &mut swept),
+            };
         }
         Ok(swept)
     }
 
-    /// First step: what is older than a publish may take.
-    async fn expired(&self, campaigns: Vec<CampaignRow>) -> Result<Vec<Expired>, SweepError> {
+    /// Counts what went wrong with one campaign.
+    fn unless_failed<T>(&self, campaign: &CampaignName, result: Result<T, SweepError>, swept: &mut Swept) -> Option<T> {
+        result
+            .inspect_err(|error| {
+                swept.failed += 1;
+                self.metrics.sweeps_undecided.inc();
+                tracing::warn!(%error, %campaign, "a campaign could not be swept, the next sweep tries again");
+            })
+            .ok()
+    }
+
+    /// Batches that are older than a publish may take.
+    async fn expired(&self, campaign: &CampaignRow) -> Result<Vec<BatchId>, SweepError> {
         let older_than = i64::try_from(self.settle_after.as_millis()).unwrap_or(i64::MAX);
-        let mut expired = Vec::new();
-        for campaign in campaigns {
-            let batches = self
-                .state
-                .expired_batches(&campaign.name, older_than, BATCHES)
-                .await?
-                .unwrap_or_default();
-            if batches.is_empty() {
-                continue;
-            }
-            // A state that an archived campaign of this name has left is none of ours.
-            match self.state.state(&campaign.name).await? {
-                StateAnswer::Present(numbers) if numbers.campaign == campaign.id => {
-                    expired.push(Expired { campaign, batches });
-                }
-                _ => {}
-            }
+        let batches = self
+            .state
+            .expired_batches(&campaign.name, older_than, BATCHES)
+            .await?
+            .unwrap_or_default();
+        if batches.is_empty() {
+            return Ok(batches);
         }
-        Ok(expired)
+        // A state that an archived campaign of this name has left is none of ours.
+        match self.state.state(&campaign.name).await? {
+            StateAnswer::Present(numbers) if numbers.campaign == campaign.id => Ok(batches),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Settles the batches that have an outcome; answers the others.
+    async fn settle_decided(
+        &self,
+        campaign: &CampaignRow,
+        batches: Vec<BatchId>,
+        swept: &mut Swept,
+    ) -> Result<Vec<BatchId>, SweepError> {
+        let outcomes = self.database.decided_batches(campaign.id, &batches).await?;
+        let (decided, undecided): (Vec<BatchId>, Vec<BatchId>) = batches
+            .into_iter()
+            .partition(|batch| verdict(outcomes.get(batch).copied(), true) == Verdict::AsStored);
+        self.settle_as_stored(campaign, &decided).await?;
+        swept.as_stored += decided.len();
+        self.metrics.swept("as_stored", decided.len());
+        Ok(undecided)
     }
 
     /// Which of the batches lie between `consumed` and the end offsets.
     async fn in_kafka(
         &self,
         topic: &str,
-        batches: &HashSet<BatchId>,
+        wanted: HashSet<BatchId>,
         consumed: &HashMap<i32, i64>,
         watermarks: &HashMap<i32, Watermarks>,
     ) -> Result<HashSet<BatchId>, SweepError> {
-        let Coverage::Unread(unread) = coverage(consumed, watermarks)? else {
+        if let Some(found) = self.reader.past_end(topic, consumed, watermarks).await? {
+            return Err(SweepError::AheadOfKafka(found));
+        }
+        let unread = unread(consumed, watermarks);
+        if unread.is_empty() {
             return Ok(HashSet::new());
-        };
+        }
         let found = Arc::new(Mutex::new(HashSet::new()));
-        let (wanted, sink) = (batches.clone(), found.clone());
+        let sink = found.clone();
         let from = unread
             .iter()
             .map(|(&partition, &(from, _))| (partition, from))
@@ -325,19 +317,19 @@ impl Sweeper {
         campaign: &CampaignRow,
         batches: Vec<BatchId>,
         consumed: &HashMap<i32, i64>,
-    ) -> Result<usize, SweepError> {
+        swept: &mut Swept,
+    ) -> Result<(), SweepError> {
         if batches.is_empty() {
-            return Ok(0);
+            return Ok(());
         }
         let mut claims: HashMap<BatchId, Vec<(UserId, RequestId, Reservation)>> = HashMap::new();
         // A state that has gone meanwhile is rebuilt without what is in no record.
         let Some(found) = self.state.claims_of(&campaign.name, &batches).await? else {
-            return Ok(0);
+            return Ok(());
         };
         for claim in found {
             claims.entry(claim.2.batch.clone()).or_default().push(claim);
         }
-        let mut abandoned = 0;
         for batch in batches {
             let of_batch = claims.remove(&batch).unwrap_or_default();
             match self
@@ -346,7 +338,8 @@ impl Sweeper {
                 .await?
             {
                 Abandon::Abandoned => {
-                    abandoned += 1;
+                    swept.abandoned += 1;
+                    self.metrics.swept("abandoned", 1);
                     tracing::info!(campaign = %campaign.name, %batch, claims = of_batch.len(), "batch abandoned");
                     let release: Vec<(UserId, Reservation)> = of_batch
                         .into_iter()
@@ -358,7 +351,7 @@ impl Sweeper {
                 Abandon::ConsumedBehind => return Err(SweepError::ConsumedBehind),
             }
         }
-        Ok(abandoned)
+        Ok(())
     }
 
     async fn settle_as_stored(&self, campaign: &CampaignRow, batches: &[BatchId]) -> Result<(), SweepError> {
@@ -370,7 +363,7 @@ impl Sweeper {
     }
 
     /// A discarded dead letter keeps its entry until its slot is surely free: a crash between leaves it to us.
-    async fn release_discarded(&self, campaigns: &[CampaignRow]) -> Result<usize, SweepError> {
+    async fn release_discarded(&self, campaigns: &[CampaignRow], swept: &mut Swept) -> Result<(), SweepError> {
         let mut by_campaign: HashMap<_, (CampaignName, Vec<(UserId, Reservation)>)> = HashMap::new();
         for parked in self.database.discarded().await? {
             by_campaign
@@ -379,18 +372,21 @@ impl Sweeper {
                 .1
                 .push((parked.user, parked.reservation));
         }
-        let mut released = 0;
         for (id, (name, claims)) in by_campaign {
-            // An archived campaign has no state any more.
+            // One that is not live has no state any more.
             let live = campaigns.iter().any(|campaign| campaign.id == id);
-            if live && !matches!(self.state.release(&name, &claims).await?, Transition::Done(_)) {
-                continue;
+            if live {
+                let released = self.state.release(&name, &claims).await.map_err(SweepError::from);
+                match self.unless_failed(&name, released, swept) {
+                    Some(Transition::Done(_)) => {}
+                    _ => continue,
+                }
             }
             let reservations: Vec<Reservation> = claims.into_iter().map(|(_, reservation)| reservation).collect();
             self.database.forget_parked(id, &reservations).await?;
-            released += reservations.len();
+            swept.discarded += reservations.len();
         }
-        Ok(released)
+        Ok(())
     }
 }
 
@@ -415,30 +411,21 @@ mod tests {
     }
 
     #[test]
-    fn coverage_tells_what_is_still_to_be_read() {
+    fn what_is_not_consumed_is_still_to_be_read() {
         let marks = |low, high| HashMap::from([(0, Watermarks { low: 0, high: 3 }), (1, Watermarks { low, high })]);
         let consumed = |offset| HashMap::from([(0, 3), (1, offset)]);
-        assert_eq!(coverage(&consumed(9), &marks(5, 9)).unwrap(), Coverage::Consumed);
-        assert_eq!(
-            coverage(&consumed(7), &marks(5, 9)).unwrap(),
-            Coverage::Unread(HashMap::from([(1, (7, 9))]))
-        );
-        assert_eq!(
-            coverage(&HashMap::new(), &marks(0, 0)).unwrap(),
-            Coverage::Unread(HashMap::from([(0, (0, 3))])),
-            "never consumed is from 0"
-        );
-    }
-
-    #[test]
-    fn numbers_that_do_not_fit_decide_nothing() {
-        let marks = |low, high| HashMap::from([(1, Watermarks { low, high })]);
-        for (consumed, low, high) in [(4, 5, 9), (10, 5, 9), (0, 9, 9)] {
-            let result = coverage(&HashMap::from([(1, consumed)]), &marks(low, high));
-            assert!(
-                matches!(result, Err(SweepError::Unknown { partition: 1, .. })),
-                "{consumed} {low} {high}"
-            );
+        let from_to = |partition, from, to| HashMap::from([(partition, (from, to))]);
+        for (consumed, marks, want) in [
+            (consumed(9), marks(5, 9), HashMap::new()),
+            (consumed(7), marks(5, 9), from_to(1, 7, 9)),
+            // A worker went on after the end offsets were read.
+            (consumed(11), marks(5, 9), HashMap::new()),
+            // Never consumed is from 0.
+            (HashMap::new(), marks(0, 0), from_to(0, 0, 3)),
+            // Removed by retention before it was consumed.
+            (consumed(4), marks(9, 9), from_to(1, 4, 9)),
+        ] {
+            assert_eq!(unread(&consumed, &marks), want);
         }
     }
 }

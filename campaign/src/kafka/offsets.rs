@@ -27,6 +27,17 @@ pub struct Watermarks {
     pub high: i64,
 }
 
+/// A partition that is said to be consumed further than it reaches: the topic was made anew or cut back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastEnd {
+    /// Which.
+    pub partition: i32,
+    /// Consumed up to here.
+    pub consumed: i64,
+    /// Where it ends.
+    pub end: i64,
+}
+
 /// Reads offsets and records.
 #[derive(Clone)]
 pub struct TopicReader {
@@ -60,6 +71,20 @@ impl TopicReader {
             reader.watermarks_with(&consumer, &topic)
         })
         .await
+    }
+
+    /// Whether a partition is consumed past its end. `watermarks` were read before `consumed`: workers go on meanwhile,
+    /// and what they consumed since lies past them rightly. So the leaders are asked again before anything is said.
+    pub async fn past_end(
+        &self,
+        topic: &str,
+        consumed: &HashMap<i32, i64>,
+        watermarks: &HashMap<i32, Watermarks>,
+    ) -> Result<Option<PastEnd>, KafkaError> {
+        if past_end(consumed, watermarks).is_none() {
+            return Ok(None);
+        }
+        Ok(past_end(consumed, &self.watermarks(topic).await?))
     }
 
     /// Reads every record from `from` (absent: the low watermark) up to, not including, `to`, and gives each to `each`
@@ -142,7 +167,7 @@ impl TopicReader {
     {
         let consumer = self.consumer()?;
         let watermarks = self.watermarks_with(&consumer, topic)?;
-        let mut open: HashMap<i32, i64> = HashMap::new();
+        let mut open: HashMap<i32, Span> = HashMap::new();
         let mut assignment = TopicPartitionList::new();
         for (&partition, &end) in to {
             let Some(marks) = watermarks.get(&partition) else {
@@ -153,7 +178,14 @@ impl TopicReader {
             };
             let start = start_of(from.get(&partition).copied(), *marks);
             if start < end {
-                open.insert(partition, end);
+                open.insert(
+                    partition,
+                    Span {
+                        next: start,
+                        end,
+                        ended_at: None,
+                    },
+                );
                 assignment
                     .add_partition_offset(topic, partition, Offset::Offset(start))
                     .map_err(|error| KafkaError::unavailable(format!("read {topic}, partition {partition}"), error))?;
@@ -170,29 +202,37 @@ impl TopicReader {
                 Some(Ok(message)) => {
                     last_progress = Instant::now();
                     let (partition, offset) = (message.partition(), message.offset());
-                    let Some(&end) = open.get(&partition) else { continue };
-                    if offset < end && each(partition, offset, message.payload().unwrap_or_default()).is_break() {
+                    let Some(span) = open.get_mut(&partition) else { continue };
+                    span.next = offset + 1;
+                    let (inside, finished) = (offset < span.end, span.next >= span.end);
+                    if inside && each(partition, offset, message.payload().unwrap_or_default()).is_break() {
                         return Ok(());
                     }
-                    if offset + 1 >= end {
+                    if finished {
                         open.remove(&partition);
                     }
                 }
-                // Nothing more is there. Offsets before `to` that hold no record were passed over by the client.
+                // Nothing more is there. Offsets before `to` may hold no record; but a leader that was just elected also
+                // ends early, until it has heard how far the others are. So it is believed only when it ends there
+                // again after it told that it reaches `to`.
                 Some(Err(ClientError::PartitionEOF(partition))) => {
                     last_progress = Instant::now();
-                    let Some(&end) = open.get(&partition) else { continue };
+                    let Some(span) = open.get_mut(&partition) else { continue };
                     let (_, high) = consumer
                         .fetch_watermarks(topic, partition, self.timeout)
                         .map_err(failed)?;
-                    if high < end {
+                    if high < span.end {
                         return Err(KafkaError::unavailable(
                             format!("read {topic}, partition {partition}"),
-                            format!("it ends at {high}, before {end}: the log was cut back"),
+                            format!("it ends at {high}, before {}: the log was cut back", span.end),
                         ));
                     }
-                    if position_of(&consumer, topic, partition).is_none_or(|position| position >= end) {
+                    if span.ended_at.replace(span.next) == Some(span.next) {
                         open.remove(&partition);
+                    } else {
+                        consumer
+                            .seek(topic, partition, Offset::Offset(span.next), self.timeout)
+                            .map_err(failed)?;
                     }
                 }
                 Some(Err(error)) => {
@@ -218,6 +258,17 @@ impl TopicReader {
     }
 }
 
+fn past_end(consumed: &HashMap<i32, i64>, watermarks: &HashMap<i32, Watermarks>) -> Option<PastEnd> {
+    consumed.iter().find_map(|(&partition, &consumed)| {
+        let end = watermarks.get(&partition).map_or(0, |marks| marks.high);
+        (consumed > end).then_some(PastEnd {
+            partition,
+            consumed,
+            end,
+        })
+    })
+}
+
 /// Where to begin. What retention has removed cannot be read again: it is said, and reading goes on after it.
 fn start_of(from: Option<i64>, marks: Watermarks) -> i64 {
     match from {
@@ -234,17 +285,29 @@ fn start_of(from: Option<i64>, marks: Watermarks) -> i64 {
     }
 }
 
-fn position_of(consumer: &BaseConsumer, topic: &str, partition: i32) -> Option<i64> {
-    let positions = consumer.position().ok()?;
-    match positions.find_partition(topic, partition)?.offset() {
-        Offset::Offset(offset) => Some(offset),
-        _ => None,
-    }
+/// What is still to be read of a partition.
+struct Span {
+    next: i64,
+    end: i64,
+    /// Where it seemed to end before `end`.
+    ended_at: Option<i64>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_partition_is_past_its_end_only_if_more_is_consumed_than_it_has() {
+        let marks = |high| HashMap::from([(0, Watermarks { low: 0, high })]);
+        let consumed = HashMap::from([(0, 5)]);
+        assert_eq!(past_end(&consumed, &marks(5)), None);
+        assert_eq!(past_end(&HashMap::new(), &marks(5)), None);
+        for shorter in [marks(4), HashMap::new()] {
+            let found = past_end(&consumed, &shorter).expect("past its end");
+            assert_eq!((found.partition, found.consumed), (0, 5));
+        }
+    }
 
     #[test]
     fn reading_begins_where_it_was_left_and_never_before_what_is_there() {

@@ -9,6 +9,10 @@ use campaign::kafka::{
     client::KafkaError,
     offsets::{TopicReader, Watermarks},
 };
+use rdkafka::{
+    ClientConfig,
+    producer::{BaseProducer, BaseRecord, Producer as _},
+};
 use testkit::kafka::KafkaServer;
 
 use crate::{LIMIT, installation, store};
@@ -59,6 +63,45 @@ async fn exactly_what_lies_between_two_offsets_is_read() {
     assert_eq!(read(Some(10), 10).await.unwrap(), []);
     // What is not there yet cannot be read: an error, not an end.
     assert!(matches!(read(Some(4), 11).await, Err(KafkaError::Unavailable { .. })));
+}
+
+/// The marker of a transaction takes an offset and is no record.
+#[tokio::test(flavor = "multi_thread")]
+async fn offsets_that_hold_no_record_are_passed_over() {
+    let (settings, naming) = installation().await;
+    let topic = naming.requests_topic();
+    let partition = store(&settings, &topic, "k", &values(2)).await;
+    let write = {
+        let (brokers, topic) = (settings.kafka_brokers.clone(), topic.clone());
+        move || {
+            let producer: BaseProducer = ClientConfig::new()
+                .set("bootstrap.servers", brokers)
+                .set("transactional.id", &topic)
+                .create()
+                .unwrap();
+            producer.init_transactions(LIMIT).unwrap();
+            producer.begin_transaction().unwrap();
+            let record = BaseRecord::<(), _>::to(&topic).partition(partition).payload("v2");
+            producer.send(record).unwrap();
+            producer.commit_transaction(LIMIT).unwrap();
+        }
+    };
+    tokio::task::spawn_blocking(write).await.unwrap();
+    let reader = TopicReader::new(&settings, LIMIT).unwrap();
+    assert_eq!(reader.watermarks(&topic).await.unwrap()[&partition].high, 4);
+    for (from, expected) in [(0, vec![0, 1, 2]), (3, vec![])] {
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let sink = found.clone();
+        let (from, to) = (HashMap::from([(partition, from)]), HashMap::from([(partition, 4)]));
+        reader
+            .read(&topic, from, to, move |_, offset, _| {
+                sink.lock().unwrap().push(offset);
+                ControlFlow::Continue(())
+            })
+            .await
+            .unwrap();
+        assert_eq!(*found.lock().unwrap(), expected);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

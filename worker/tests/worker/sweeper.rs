@@ -2,10 +2,22 @@
 
 use std::time::Duration;
 
-use campaign::{postgres::persist::Reason, redis::state::Transition};
-use testkit::eventually::eventually;
+use campaign::{
+    postgres::persist::Reason,
+    redis::{lock::Held, state::Transition},
+};
+use rdkafka::{
+    ClientConfig, Offset, TopicPartitionList,
+    admin::{AdminClient, AdminOptions},
+    client::DefaultClientContext,
+};
+use testkit::{eventually::eventually, redis::RedisServer};
+use worker::{
+    metrics::Metrics,
+    sweeper::{SweepError, Sweeper},
+};
 
-use crate::fixture::{LIMIT, Sale, requests};
+use crate::fixture::{LIMIT, Sale, requests, terms};
 
 /// The sweep reads the decisions after `consumed`, and the end offsets after the batches.
 #[tokio::test(flavor = "multi_thread")]
@@ -161,6 +173,150 @@ async fn an_unreadable_topic_decides_nothing() {
         sale.numbers().await.taken == 1
     })
     .await;
+    worker.stop().await;
+}
+
+/// A sweeper without a worker, to sweep once at a known moment.
+fn sweeper(sale: &Sale) -> Sweeper {
+    Sweeper {
+        database: sale.database.clone(),
+        state: sale.state.clone(),
+        locks: sale.locks.clone(),
+        reader: sale.reader.clone(),
+        naming: sale.installation.naming.clone(),
+        settle_after: sale.installation.installation.settle_after(),
+        interval: Duration::from_millis(200),
+        metrics: Metrics::new(),
+    }
+}
+
+async fn held(sale: &Sale) -> Held {
+    let key = sale.installation.naming.sweeper_lock();
+    sale.locks
+        .try_acquire(&key, Duration::from_secs(60), 0)
+        .await
+        .unwrap()
+        .unwrap()
+}
+
+/// Waits until what is reserved now is old enough to be swept.
+async fn grown_old(sale: &Sale, batches: usize) {
+    let older_than = sale.installation.installation.settle_after().as_millis() as i64;
+    eventually(LIMIT, "the batches are old", async || {
+        let expired = sale.state.expired_batches(&sale.campaign.name, older_than, 10).await;
+        expired.unwrap().unwrap().len() == batches
+    })
+    .await;
+}
+
+/// Under load there is always something that was consumed after the end offsets were read.
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_that_go_on_while_a_sweep_reads_do_not_stop_it() {
+    let sale = Sale::start(100).await;
+    sale.reserve(&sale.users(3)).await;
+    grown_old(&sale, 1).await;
+    let held = held(&sale).await;
+    // The sweep reads the end offsets and then waits for what is consumed.
+    let mut consuming = sale.pool.begin().await.unwrap();
+    sqlx::raw_sql("LOCK TABLE consumed IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut *consuming)
+        .await
+        .unwrap();
+    let sweeper = sweeper(&sale);
+    let sweep = sweeper.sweep(&held);
+    let goes_on = async {
+        eventually(LIMIT, "the sweep waits", async || {
+            sale.number(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                 AND wait_event_type = 'Lock' AND query LIKE '%FROM consumed%' AND $1::uuid IS NOT NULL",
+            )
+            .await
+                > 0
+        })
+        .await;
+        let (partition, offset) = sale.publish_bytes(b"{").await;
+        sqlx::query("INSERT INTO consumed (topic, partition, next_offset) VALUES ($1, $2, $3)")
+            .bind(sale.installation.naming.requests_topic())
+            .bind(partition)
+            .bind(offset + 1)
+            .execute(&mut *consuming)
+            .await
+            .unwrap();
+        consuming.commit().await.unwrap();
+    };
+    let (swept, ()) = tokio::join!(sweep, goes_on);
+    assert_eq!(swept.unwrap().abandoned, 1);
+    assert_eq!(sale.numbers().await.taken, 0);
+}
+
+/// A topic that was made anew holds none of what was consumed: nothing can be said about what it lacks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_ends_before_what_was_consumed_decides_nothing() {
+    let sale = Sale::start(100).await;
+    sale.reserve(&sale.users(3)).await;
+    grown_old(&sale, 1).await;
+    let topic = sale.installation.naming.requests_topic();
+    sale.execute(&format!("INSERT INTO consumed VALUES ('{topic}', 3, 1000000)"))
+        .await;
+    let swept = sweeper(&sale).sweep(&held(&sale).await).await;
+    assert!(matches!(swept, Err(SweepError::AheadOfKafka(_))), "{swept:?}");
+    assert_eq!(sale.numbers().await.taken, 3);
+}
+
+/// Retention took records that nobody had consumed, and nothing new comes into their partition.
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_retention_has_removed_do_not_stop_the_sweeper() {
+    let sale = Sale::start(100).await;
+    let removed = sale.reserve(&sale.users(2)).await;
+    let (partition, offset) = sale.publish_bytes(&removed.encode().unwrap()).await;
+    sale.reserve(&sale.users(3)).await;
+    remove_records(&sale, partition, offset + 1).await;
+    let worker = sale.worker().await;
+    eventually(LIMIT, "all are free", async || sale.numbers().await.taken == 0).await;
+    let more = sale.claim_in_records_of(1, 20).await;
+    sale.issued_are(&more).await;
+    worker.stop().await;
+}
+
+async fn remove_records(sale: &Sale, partition: i32, before: i64) {
+    let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
+        .set("bootstrap.servers", &sale.installation.kafka.kafka_brokers)
+        .create()
+        .unwrap();
+    let mut offsets = TopicPartitionList::new();
+    offsets
+        .add_partition_offset(
+            &sale.installation.naming.requests_topic(),
+            partition,
+            Offset::Offset(before),
+        )
+        .unwrap();
+    admin.delete_records(&offsets, &AdminOptions::new()).await.unwrap();
+}
+
+/// One campaign's state is broken: the others are swept all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_campaign_that_cannot_be_read_does_not_stop_the_others() {
+    let sale = Sale::start(100).await;
+    let beside = sale.beside(terms(100)).await;
+    // They are swept in the order of their names.
+    let (broken, whole) = if sale.campaign.name.to_string() < beside.campaign.name.to_string() {
+        (&sale, &beside)
+    } else {
+        (&beside, &sale)
+    };
+    whole.reserve(&whole.users(3)).await;
+    grown_old(whole, 1).await;
+    let mut connection = RedisServer::shared().await.unwrap().connection().await.unwrap();
+    redis::cmd("SET")
+        .arg(broken.installation.naming.state(&broken.campaign.name).pending)
+        .arg("no zset")
+        .exec_async(&mut connection)
+        .await
+        .unwrap();
+    let swept = sweeper(whole).sweep(&held(whole).await).await.unwrap();
+    assert_eq!((swept.abandoned, swept.failed), (1, 1));
+    assert_eq!(whole.numbers().await.taken, 0);
 }
 
 async fn persist_without_settling(sale: &Sale, record: &campaign::record::ClaimRecord) {
