@@ -34,12 +34,15 @@ CREATE TABLE campaign (
     valid_for_ms   bigint CHECK (valid_for_ms BETWEEN 1 AND 3155760000000),
     details        jsonb NOT NULL,
     created_at     timestamptz NOT NULL DEFAULT now(),
+    -- Deleted with `deletionPolicy: Delete`: its name is free for another campaign.
     archived_at    timestamptz,
+    -- Deleted with `deletionPolicy: Retain`: shut, and brought back by the next apply.
+    retired_at     timestamptz,
     -- The promise, once more: whatever the code does, no row takes a campaign over its quantity.
     CONSTRAINT campaign_not_oversold CHECK (issued + parked <= quantity)
 ) WITH (fillfactor = 50);
 
--- One live campaign a name; archived ones keep their rows.
+-- One live or retired campaign a name; archived ones keep their rows.
 CREATE UNIQUE INDEX campaign_live_name ON campaign (namespace, name) WHERE archived_at IS NULL;
 
 -- End offsets at the rebuild of an epoch: records of earlier epochs at or past them are stale. Never changed, never

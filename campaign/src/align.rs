@@ -5,6 +5,8 @@
 //! for. Every change raises the terms' revision, and Redis refuses an older one: a writer that was held up cannot undo
 //! what came after it.
 
+pub mod deletion;
+
 use jiff::Timestamp;
 
 use crate::{
@@ -54,7 +56,7 @@ pub enum Round {
 pub struct Applied {
     /// The campaign as it stands now. Its quantity is larger than the wanted one where more is taken already.
     pub campaign: CampaignRow,
-    /// Whether it is new.
+    /// Whether it is new; a retired one that came back is not.
     pub created: bool,
 }
 
@@ -79,7 +81,14 @@ impl Aligner {
     /// Makes the campaign what `terms` want, and its state ready.
     pub async fn apply(&self, name: &CampaignName, terms: &CampaignTerms) -> Result<Applied, AlignError> {
         let terms = &in_milliseconds(terms);
-        let created = self.database.campaign(name).await?.is_none();
+        let created = match self.database.campaign(name).await? {
+            Some(_) => false,
+            None => self
+                .database
+                .ended_campaign(name)
+                .await?
+                .is_none_or(|ended| ended.archived),
+        };
         for _ in 0..ATTEMPTS {
             let row = self.database.create_campaign(name, terms).await?;
             self.round_of(&row).await?;
@@ -181,12 +190,14 @@ impl Aligner {
             .await?
         {
             Configured::Set { quantity, .. } => quantity,
-            // An over campaign has no state and gives nothing any more: what the rows need is the bound.
-            Configured::NotInitialized if is_over(row, Timestamp::now()) => terms.quantity.max(row.issued + row.parked),
-            Configured::Stale { .. }
-            | Configured::OtherEpoch(_)
-            | Configured::Rebuilding
-            | Configured::NotInitialized => return Ok(Change::StartAnew),
+            // The state of an over campaign is not kept. The rows alone are no bound: claims may wait in Kafka.
+            Configured::NotInitialized => {
+                self.rebuilder.rebuild(&row.name, Force::IfMissing).await?;
+                return Ok(Change::StartAnew);
+            }
+            Configured::Stale { .. } | Configured::OtherEpoch(_) | Configured::Rebuilding => {
+                return Ok(Change::StartAnew);
+            }
         };
         let reached = CampaignTerms {
             quantity,

@@ -8,6 +8,7 @@ pub mod consumed;
 pub mod coupon;
 mod cut;
 pub mod database;
+pub mod deletion;
 mod issue;
 pub mod outbox;
 pub mod parked;

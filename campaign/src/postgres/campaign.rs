@@ -79,7 +79,7 @@ pub struct CampaignTerms {
     pub details: serde_json::Value,
 }
 
-/// A live (not archived) campaign.
+/// A campaign; a live one (neither archived nor retired) where nothing else is said.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CampaignRow {
     /// Its id.
@@ -170,7 +170,7 @@ impl CampaignRow {
     }
 }
 
-/// Locks the row of a campaign, live or archived, until the transaction ends; true: archived. Everything that decides
+/// Locks the row of a campaign, live, retired or archived, until the transaction ends; true: archived. Everything that decides
 /// about slots begins with this, before any other row: one order of locks, no deadlocks.
 pub(super) async fn lock_campaign(
     session: &mut Session,
@@ -211,7 +211,7 @@ impl Database {
             let row = sqlx::query(concat!(
                 "SELECT ",
                 campaign_columns!(),
-                " FROM campaign WHERE namespace = $1 AND name = $2 AND archived_at IS NULL"
+                " FROM campaign WHERE namespace = $1 AND name = $2 AND archived_at IS NULL AND retired_at IS NULL"
             ))
             .bind(name.namespace())
             .bind(name.name())
@@ -230,7 +230,7 @@ impl Database {
             let rows = sqlx::query(concat!(
                 "SELECT ",
                 campaign_columns!(),
-                " FROM campaign WHERE archived_at IS NULL ORDER BY namespace, name"
+                " FROM campaign WHERE archived_at IS NULL AND retired_at IS NULL ORDER BY namespace, name"
             ))
             .fetch_all(&mut *session)
             .await?;
@@ -240,7 +240,8 @@ impl Database {
         .await
     }
 
-    /// Inserts the campaign if no live one has the name; answers the row that is there. Two at once: one wins.
+    /// Inserts the campaign if no live one has the name; answers the row that is there. A retired one comes back, with
+    /// its id, its terms and its holders. Two at once: one wins.
     pub async fn create_campaign(
         &self,
         name: &CampaignName,
@@ -273,8 +274,11 @@ impl Database {
             if let Some(row) = created {
                 return Ok(row);
             }
-            // Archived between the two statements: its name is free again.
             if let Some(row) = self.campaign(name).await? {
+                return Ok(row);
+            }
+            // None: archived between the statements, its name is free again.
+            if let Some(row) = self.revive_campaign(name).await? {
                 return Ok(row);
             }
         }
@@ -298,7 +302,7 @@ impl Database {
                 from_micros!("$4"),
                 ", paused = $5, on_cancel = $6, on_dead_letter = $7, code_prefix = $8, valid_for_ms = $9, \
                  details = $10::jsonb, revision = $13 \
-                 WHERE id = $11 AND archived_at IS NULL AND revision = $12 AND ($14::bigint IS NULL OR epoch = $14) \
+                 WHERE id = $11 AND archived_at IS NULL AND retired_at IS NULL AND revision = $12 AND ($14::bigint IS NULL OR epoch = $14) \
                  AND issued + parked <= $1"
             ));
             let done = bind_terms(update, terms)
@@ -318,29 +322,17 @@ impl Database {
         .await
     }
 
-    /// Archives a campaign (`deletionPolicy: Delete`): its name is free, its claims are `CAMPAIGN_GONE`.
-    pub async fn archive_campaign(&self, id: CampaignId) -> Result<(), DatabaseError> {
-        within("archive a campaign", async {
-            let mut session = self.session().await?;
-            sqlx::query("UPDATE campaign SET archived_at = clock_timestamp() WHERE id = $1 AND archived_at IS NULL")
-                .bind(id.0)
-                .execute(&mut *session)
-                .await?;
-            session.finish();
-            Ok(())
-        })
-        .await
-    }
-
     /// Step 1 of a rebuild: `greatest(epoch + 1, unix seconds)`. Answers the new epoch and whether it is the first one. `None`: gone.
     pub async fn raise_epoch(&self, id: CampaignId) -> Result<Option<RaisedEpoch>, DatabaseError> {
         within("raise the epoch of a campaign", async {
             let mut session = self.session().await?;
             session.begin().await?;
-            let old = sqlx::query("SELECT epoch FROM campaign WHERE id = $1 AND archived_at IS NULL FOR UPDATE")
-                .bind(id.0)
-                .fetch_optional(&mut *session)
-                .await?;
+            let old = sqlx::query(
+                "SELECT epoch FROM campaign WHERE id = $1 AND archived_at IS NULL AND retired_at IS NULL FOR UPDATE",
+            )
+            .bind(id.0)
+            .fetch_optional(&mut *session)
+            .await?;
             let Some(old) = old else {
                 session.rollback().await?;
                 return Ok(None);

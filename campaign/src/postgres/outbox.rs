@@ -112,14 +112,15 @@ impl Database {
         .await
     }
 
-    /// The epoch of a campaign now (for restock), `None` if archived or gone.
+    /// The epoch of a campaign now (for restock), `None` if it is not live: then it has no state.
     pub async fn epoch_of(&self, campaign: CampaignId) -> Result<Option<Epoch>, DatabaseError> {
         within("read an epoch", async {
             let mut session = self.session().await?;
-            let row = sqlx::query("SELECT epoch FROM campaign WHERE id = $1 AND archived_at IS NULL")
-                .bind(campaign.0)
-                .fetch_optional(&mut *session)
-                .await?;
+            let row =
+                sqlx::query("SELECT epoch FROM campaign WHERE id = $1 AND archived_at IS NULL AND retired_at IS NULL")
+                    .bind(campaign.0)
+                    .fetch_optional(&mut *session)
+                    .await?;
             session.finish();
             row.map(|row| Ok(Epoch(row.try_get(0)?))).transpose()
         })

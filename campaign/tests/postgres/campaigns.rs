@@ -1,10 +1,16 @@
+use std::collections::HashMap;
+
 use campaign::{
     identity::Epoch,
     name::CampaignName,
-    postgres::campaign::{CampaignTerms, OnCancel, OnDeadLetter, TermsChange},
+    postgres::{
+        campaign::{CampaignTerms, OnCancel, OnDeadLetter, TermsChange},
+        deletion::EndedCampaign,
+        snapshot::SnapshotStart,
+    },
 };
 
-use crate::shop::{Shop, terms};
+use crate::shop::{Shop, TOPIC, terms};
 
 #[tokio::test]
 async fn a_campaign_reads_what_was_applied() {
@@ -114,6 +120,53 @@ async fn an_archived_campaign_frees_its_name() {
     assert_eq!(shop.database.live_campaigns().await.unwrap(), []);
     assert_eq!(shop.database.raise_epoch(shop.campaign.id).await.unwrap(), None);
     assert_eq!(shop.database.epoch_of(shop.campaign.id).await.unwrap(), None);
+    let again = shop
+        .database
+        .create_campaign(&shop.campaign.name, &terms(5))
+        .await
+        .unwrap();
+    assert_ne!(again.id, shop.campaign.id);
+}
+
+#[tokio::test]
+async fn a_retired_campaign_is_seen_by_nobody_and_comes_back_as_itself() {
+    let shop = Shop::open(2).await;
+    let id = shop.campaign.id;
+    shop.persist(&[shop.record(&["a"])]).await;
+    let on_its_way = shop.record(&["b"]);
+    let epoch = shop.database.raise_epoch(id).await.unwrap().unwrap().epoch;
+    shop.database.retire_campaign(id).await.unwrap();
+    assert_eq!(shop.database.campaign(&shop.campaign.name).await.unwrap(), None);
+    assert_eq!(shop.database.live_campaigns().await.unwrap(), []);
+    assert_eq!(shop.database.epoch_of(id).await.unwrap(), None);
+    // Nobody builds its state any more, not even who had begun.
+    assert_eq!(shop.database.raise_epoch(id).await.unwrap(), None);
+    let begun = shop.database.begin_snapshot(TOPIC, id, epoch, &HashMap::new()).await;
+    assert!(matches!(begun.unwrap(), SnapshotStart::Superseded));
+    let changed = shop.database.set_terms(id, &terms(9), 1, 2, None).await.unwrap();
+    assert_eq!(changed, TermsChange::Refused);
+    assert_eq!(
+        shop.database.ended_campaign(&shop.campaign.name).await.unwrap(),
+        Some(EndedCampaign { id, archived: false })
+    );
+    // A claim that is on its way has its room.
+    assert_eq!(shop.persist(&[on_its_way]).await.issued, 1);
+
+    let again = shop
+        .database
+        .create_campaign(&shop.campaign.name, &terms(5))
+        .await
+        .unwrap();
+    assert_eq!((again.id, again.issued, again.terms.quantity), (id, 2, 2));
+    assert!(again.epoch > epoch);
+    assert_eq!(shop.database.live_campaigns().await.unwrap(), [again]);
+}
+
+#[tokio::test]
+async fn a_retired_campaign_can_still_be_archived() {
+    let shop = Shop::open(2).await;
+    shop.database.retire_campaign(shop.campaign.id).await.unwrap();
+    shop.database.archive_campaign(shop.campaign.id).await.unwrap();
     let again = shop
         .database
         .create_campaign(&shop.campaign.name, &terms(5))

@@ -1,22 +1,20 @@
 //! `coupon delete NAME`
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::bail;
-use campaign::{
-    postgres::campaign::{CampaignRow, CampaignTerms},
-    redis::state::StateAnswer,
-};
+use campaign::{align::deletion::Deletion, manifest::DeletionPolicy, name::CampaignName};
 
-use crate::connections::{Connections, InstallationArguments};
-
-const POLL: Duration = Duration::from_millis(200);
+use crate::connections::{ConnectError, InstallationArguments};
 
 /// What to delete, and where.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// `name` or `namespace/name`.
     name: String,
+    /// Whether the next apply of the name goes on with the campaign, or the name is free for another one.
+    #[arg(long, value_enum, default_value = "retain")]
+    policy: Policy,
     /// How long claims that are on their way may take to become coupons.
     #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
     drain_limit: Duration,
@@ -24,38 +22,29 @@ pub struct Arguments {
     installation: InstallationArguments,
 }
 
-/// Shuts the door, waits until no claim is on its way (a SUCCESS is never taken back), then archives.
-pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let connections = arguments.installation.connect().await?;
-    let campaign = connections.campaign(&arguments.name).await?;
-    let terms = CampaignTerms {
-        paused: true,
-        ..campaign.terms.clone()
-    };
-    connections.aligner.apply(&campaign.name, &terms).await?;
-    drain(&connections, &campaign, arguments.drain_limit).await?;
-    connections.database.archive_campaign(campaign.id).await?;
-    connections.state.remove(&campaign.name, campaign.id).await?;
-    println!("{} archived; its {} coupons stay valid", campaign.name, campaign.issued);
-    Ok(())
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Policy {
+    /// Applied again, it goes on: holders stay holders.
+    Retain,
+    /// It is archived; applied again, the name is another campaign.
+    Delete,
 }
 
-async fn drain(connections: &Connections, campaign: &CampaignRow, limit: Duration) -> anyhow::Result<()> {
-    let deadline = Instant::now() + limit;
-    loop {
-        let waits_for = match connections.state.state(&campaign.name).await? {
-            StateAnswer::Present(numbers) if numbers.pending == 0 => return Ok(()),
-            StateAnswer::Present(numbers) => format!("{} claims are on their way", numbers.pending),
-            StateAnswer::Rebuilding { .. } => "its state is being rebuilt".to_owned(),
-            // Past the close there is no state to wait for.
-            StateAnswer::NotInitialized => return Ok(()),
-        };
-        if Instant::now() > deadline {
-            bail!(
-                "{} is paused but not archived: {waits_for} after {limit:?}; is a worker running? try again",
-                campaign.name
-            );
-        }
-        tokio::time::sleep(POLL).await;
+/// Shuts the door, waits until no claim is on its way (a SUCCESS is never taken back), then retires or archives.
+pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let connections = arguments.installation.connect().await?;
+    let name = CampaignName::parse(&arguments.name, &connections.installation.namespace)?;
+    let (policy, done) = match arguments.policy {
+        Policy::Retain => (DeletionPolicy::Retain, "retired"),
+        Policy::Delete => (DeletionPolicy::Delete, "archived"),
+    };
+    match connections.aligner.delete(&name, policy, arguments.drain_limit).await? {
+        Deletion::Done(campaign) => println!("{name} {done}; its {} coupons stay valid", campaign.issued),
+        Deletion::Draining(undrained) => bail!(
+            "{name} is paused but not {done}: {undrained} after {:?}; is a worker running? try again",
+            arguments.drain_limit
+        ),
+        Deletion::NotLive => return Err(ConnectError::NoCampaign(name).into()),
     }
+    Ok(())
 }

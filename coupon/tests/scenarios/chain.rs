@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use campaign::{
     align::Aligner,
+    identity::CampaignId,
     kafka::offsets::TopicReader,
     name::CampaignName,
     postgres::{
@@ -199,8 +200,13 @@ impl Chain {
     /// (user, request id) of every row.
     pub async fn rows(&self) -> BTreeSet<(String, String)> {
         let row = self.database.campaign(&self.campaign).await.unwrap().unwrap();
+        self.rows_of(row.id).await
+    }
+
+    /// The same of a campaign that may be live no more.
+    pub async fn rows_of(&self, campaign: CampaignId) -> BTreeSet<(String, String)> {
         sqlx::query("SELECT user_id, id::text FROM coupon WHERE campaign_id = $1")
-            .bind(row.id.0)
+            .bind(campaign.0)
             .fetch_all(&self.pool)
             .await
             .unwrap()

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod chain;
+mod deletion;
 mod door_and_rows;
 mod idempotency;
 mod killed_intake;

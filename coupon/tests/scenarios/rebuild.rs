@@ -2,7 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use campaign::redis::state::StateAnswer;
+use campaign::{
+    kafka::producer::{Delivery, Outgoing, Producer},
+    postgres::persist::Advance,
+    rebuild::{Force, RebuildError, Rebuilt},
+    redis::state::StateAnswer,
+};
+use jiff::Timestamp;
 use testkit::{eventually::eventually, redis::RedisServer};
 
 use crate::chain::{Chain, LIMIT, at_once, how_many, successes, users};
@@ -137,4 +143,115 @@ async fn an_archived_campaign_leaves_its_name_to_a_new_one() {
         chain.rows().await,
         BTreeSet::from([("user-0".to_owned(), told.request.unwrap())])
     );
+}
+
+/// Other campaigns' records are consumed while the rebuild waits for the campaign's row: what is consumed lies past the
+/// end offsets then, and rightly.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebuild_is_not_disturbed_by_workers_that_go_on() {
+    let chain = Chain::open(50).await;
+    let row = chain.database.campaign(&chain.campaign).await.unwrap().unwrap();
+    let mut other = chain.pool.begin().await.unwrap();
+    let rebuild = chain.aligner.rebuilder.rebuild(&chain.campaign, Force::Always);
+    let goes_on = async {
+        eventually(LIMIT, "the epoch is raised", async || {
+            matches!(
+                chain.state.state(&chain.campaign).await,
+                Ok(StateAnswer::Rebuilding { .. })
+            )
+        })
+        .await;
+        sqlx::query("SELECT 1 FROM campaign WHERE id = $1 FOR UPDATE")
+            .bind(row.id.0)
+            .execute(&mut *other)
+            .await
+            .unwrap();
+        eventually(LIMIT, "the rebuild waits for the row", async || {
+            chain
+                .count(
+                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                     AND wait_event_type = 'Lock' AND query LIKE '%FOR UPDATE%'",
+                )
+                .await
+                > 0
+        })
+        .await;
+        let topic = chain.on.naming.requests_topic();
+        let producer = Producer::start(&chain.on.kafka, LIMIT).unwrap();
+        let sent = producer.send(&Outgoing {
+            topic: &topic,
+            value: b"{",
+            ..Outgoing::default()
+        });
+        let Delivery::Acknowledged { partition, offset } = sent.await.unwrap() else {
+            panic!("not acknowledged");
+        };
+        let advance = Advance {
+            partition,
+            from: 0,
+            to: offset + 1,
+        };
+        chain.database.advance(&topic, &[advance]).await.unwrap();
+        other.commit().await.unwrap();
+    };
+    let (rebuilt, ()) = tokio::join!(rebuild, goes_on);
+    assert!(matches!(rebuilt.unwrap(), Rebuilt::Done { .. }));
+}
+
+/// A topic that was made anew is shorter than what was consumed: better shut than wrong.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_ends_before_what_was_consumed_stops_the_rebuild() {
+    let chain = Chain::open(50).await;
+    let topic = chain.on.naming.requests_topic();
+    let advance = Advance {
+        partition: 3,
+        from: 0,
+        to: 1_000_000,
+    };
+    chain.database.advance(&topic, &[advance]).await.unwrap();
+    let rebuilt = chain.aligner.rebuilder.rebuild(&chain.campaign, Force::Always).await;
+    assert!(
+        matches!(rebuilt, Err(RebuildError::AheadOfKafka { partition: 3, .. })),
+        "{rebuilt:?}"
+    );
+}
+
+/// Postgres was put back to before the first rebuild, and doors go on with the state that is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_epoch_with_a_state_waits_for_what_is_on_its_way() {
+    let chain = Chain::open(50).await;
+    let rebuilder = &chain.aligner.rebuilder;
+    // Epochs are seconds at least: within the one of the state, the new epoch would not be newer.
+    let rebuilt = eventually(LIMIT, "a later second", async || {
+        sqlx::query("UPDATE campaign SET epoch = 0")
+            .execute(&chain.pool)
+            .await
+            .unwrap();
+        let rebuilt = rebuilder.rebuild(&chain.campaign, Force::IfMissing).await.unwrap();
+        (rebuilt != Rebuilt::Superseded).then_some(rebuilt)
+    })
+    .await;
+    assert!(
+        matches!(rebuilt, Rebuilt::Done { took, .. } if took >= rebuilder.settle_after),
+        "{rebuilt:?}"
+    );
+}
+
+/// The claims of a closed campaign are still in Kafka, its state is gone: they keep their room.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_campaign_without_a_state_shrinks_to_no_less_than_what_is_in_kafka() {
+    let chain = Chain::open(50).await;
+    let door = chain.intake().await;
+    let told = door.burst(users(0..20), 20).await;
+    assert_eq!(how_many(&told, "SUCCESS"), 20);
+    let mut closed = crate::chain::terms(50);
+    closed.closes_at = Some(Timestamp::from_millisecond(Timestamp::now().as_millisecond() - 1_000).unwrap());
+    chain.apply(&closed).await;
+    lose_state(&chain).await;
+    closed.quantity = 5;
+    assert_eq!(chain.apply(&closed).await.terms.quantity, 20);
+    let _worker = chain.worker().await;
+    chain.settles_with(20).await;
+    assert_eq!(chain.rows().await, successes(&told));
+    chain.assert_conserved().await;
 }

@@ -1,0 +1,119 @@
+//! Deleting a campaign: the door is shut, what is on its way becomes rows, and only then it ends. A SUCCESS is never
+//! taken back, not even by its campaign's owner.
+
+use std::time::{Duration, Instant};
+
+use super::{ATTEMPTS, AlignError, Aligner, Change};
+use crate::{
+    manifest::DeletionPolicy,
+    name::CampaignName,
+    postgres::campaign::{CampaignRow, CampaignTerms},
+    rebuild::{Force, serves},
+    redis::state::{StateAnswer, StateStatus},
+};
+
+/// Pause between two looks at what is on its way.
+const POLL: Duration = Duration::from_millis(200);
+
+/// What `delete` came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Deletion {
+    /// It is archived or retired, and its state is gone.
+    Done(CampaignRow),
+    /// The door is shut, and it is not deleted: claims are on their way. Delete it again.
+    Draining(Undrained),
+    /// No live campaign has the name; what a deletion that was cut short has left is gone now, too.
+    NotLive,
+}
+
+/// What a deletion waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Undrained {
+    /// They have no outcome yet.
+    #[error("{0} claims are on their way")]
+    Claims(i64),
+    /// Nobody can count what is on its way before it is there.
+    #[error("its state is being built or shut")]
+    State,
+}
+
+impl Aligner {
+    /// Shuts the door, waits up to `limit` until nothing is on its way, then retires (`Retain`) or archives (`Delete`)
+    /// the campaign and removes its state. May be repeated, and goes on where it was cut short.
+    pub async fn delete(
+        &self,
+        name: &CampaignName,
+        policy: DeletionPolicy,
+        limit: Duration,
+    ) -> Result<Deletion, AlignError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let Some(row) = self.pause(name).await? else {
+                self.finish_ended(name, policy).await?;
+                return Ok(Deletion::NotLive);
+            };
+            match self.undrained(&row).await? {
+                None => {
+                    match policy {
+                        DeletionPolicy::Retain => self.database.retire_campaign(row.id).await?,
+                        DeletionPolicy::Delete => self.database.archive_campaign(row.id).await?,
+                    }
+                    // After the row: while it is live, whoever misses the state builds it again.
+                    self.state.remove(name, row.id).await?;
+                    return Ok(Deletion::Done(row));
+                }
+                Some(undrained) if Instant::now() >= deadline => return Ok(Deletion::Draining(undrained)),
+                Some(_) => tokio::time::sleep(POLL).await,
+            }
+        }
+    }
+
+    /// The campaign as it stands, paused in Postgres. `None`: it is not live.
+    async fn pause(&self, name: &CampaignName) -> Result<Option<CampaignRow>, AlignError> {
+        for _ in 0..ATTEMPTS {
+            let Some(row) = self.database.campaign(name).await? else {
+                return Ok(None);
+            };
+            if row.terms.paused {
+                return Ok(Some(row));
+            }
+            let paused = CampaignTerms {
+                paused: true,
+                ..row.terms.clone()
+            };
+            if let Change::Made(_) = self.grow(&row, &paused).await? {
+                tracing::info!(campaign = %name, "the door is shut, the campaign is deleted once nothing is on its way");
+            }
+        }
+        Err(AlignError::Contended(name.clone()))
+    }
+
+    /// What is still on its way. Only a state that serves, and is paused, can say that nothing is: a missing one is
+    /// built from Postgres and Kafka first, also past the close.
+    async fn undrained(&self, row: &CampaignRow) -> Result<Option<Undrained>, AlignError> {
+        let answer = self.state.state(&row.name).await?;
+        match &answer {
+            StateAnswer::Present(numbers) if serves(&answer, row.id, row.epoch) => {
+                if numbers.status == StateStatus::Paused {
+                    return Ok((numbers.pending != 0).then_some(Undrained::Claims(numbers.pending)));
+                }
+                self.round_of(row).await?;
+            }
+            _ => {
+                self.rebuilder.rebuild(&row.name, Force::IfMissing).await?;
+            }
+        }
+        Ok(Some(Undrained::State))
+    }
+
+    async fn finish_ended(&self, name: &CampaignName, policy: DeletionPolicy) -> Result<(), AlignError> {
+        let Some(ended) = self.database.ended_campaign(name).await? else {
+            return Ok(());
+        };
+        if policy == DeletionPolicy::Delete {
+            self.database.archive_campaign(ended.id).await?;
+        }
+        self.state.remove(name, ended.id).await?;
+        Ok(())
+    }
+}
