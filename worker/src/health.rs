@@ -1,6 +1,7 @@
 //! `/livez`, `/readyz` and `/metrics` on the internal port.
 //!
-//! Liveness stays green while a server is out: a restart would not bring it back. Readiness tells what is out.
+//! Liveness stays green while a server is out: a restart would not bring it back. Only a Kafka producer that is broken for
+//! good needs one. Readiness tells what is out.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,10 +35,18 @@ pub struct Health {
 /// The routes of the internal port.
 pub fn routes(health: Health) -> Router {
     Router::new()
-        .route("/livez", get(|| async { "ok\n" }))
+        .route("/livez", get(live))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(Arc::new(health))
+}
+
+async fn live(State(health): State<Arc<Health>>) -> Response {
+    if health.producer.is_broken() {
+        let why = "the Kafka producer is broken for good\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    }
+    "ok\n".into_response()
 }
 
 async fn ready(State(health): State<Arc<Health>>) -> Response {

@@ -59,6 +59,7 @@ pub struct Outgoing<'a> {
 #[derive(Default)]
 struct Context {
     all_down: AtomicBool,
+    broken: AtomicBool,
     transport_errors: AtomicU64,
 }
 
@@ -71,6 +72,14 @@ struct Ticket {
 impl ClientContext for Context {
     fn error(&self, error: ClientError, reason: &str) {
         self.transport_errors.fetch_add(1, Ordering::Relaxed);
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
+            self.broken.store(true, Ordering::Relaxed);
+            tracing::error!(
+                reason,
+                "kafka producer is broken for good: this process has to be started again"
+            );
+            return;
+        }
         let lost_all = error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown);
         if lost_all && !self.all_down.swap(true, Ordering::Relaxed) {
             tracing::warn!(reason, "kafka producer lost every broker");
@@ -178,9 +187,15 @@ impl Producer {
     }
 
     /// False while the client has lost every broker: it says so at once, long before a delivery times out. True again
-    /// within a second after it reached one.
+    /// within a second after it reached one. Also false once it [is broken](Self::is_broken).
     pub fn brokers_up(&self) -> bool {
-        !self.context().all_down.load(Ordering::Relaxed)
+        !self.context().all_down.load(Ordering::Relaxed) && !self.is_broken()
+    }
+
+    /// Whether the client has given up for good, as an idempotent producer does when the broker's account of its records
+    /// cannot be brought together with its own: only a new process sends again.
+    pub fn is_broken(&self) -> bool {
+        self.context().broken.load(Ordering::Relaxed)
     }
 
     /// Waits until all that was sent has its answer, at most `limit`.
@@ -203,6 +218,16 @@ impl Producer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fatal_error_is_not_mended_by_a_broker_that_is_there() {
+        let context = Context::default();
+        context.error(ClientError::Global(RDKafkaErrorCode::AllBrokersDown), "gone");
+        assert!(!context.broken.load(Ordering::Relaxed));
+        context.error(ClientError::Global(RDKafkaErrorCode::Fatal), "out of order");
+        context.back_up();
+        assert!(context.broken.load(Ordering::Relaxed));
+    }
 
     #[test]
     fn only_a_size_that_every_send_would_meet_is_surely_not_stored() {
