@@ -281,15 +281,21 @@ impl Relay {
             .map(|row| self.restock_one(row, epochs.get(&row.event.campaign_id).copied().flatten()))
             .collect();
         let answers: Vec<_> = stream::iter(restocks).buffered(RESTOCKS_AT_ONCE).collect().await;
+        // Once a campaign, not once a row: thousands may wait for a state.
+        let mut campaigns: HashMap<CampaignId, Option<CampaignRow>> = HashMap::new();
         let (mut confirmed, mut failure) = (HashSet::new(), None);
         for (row, answer) in rows.iter().zip(answers) {
             let judged = match answer {
                 // Archived: there is no state to give the slot back to.
                 None => Restock::Confirmed,
                 Some(Ok(Transition::NotInitialized)) => {
-                    let campaign = self.database.campaign(&row.event.campaign).await?;
-                    let campaign = campaign.filter(|campaign| campaign.id == row.event.campaign_id);
-                    judge(Transition::NotInitialized, campaign.as_ref(), Timestamp::now())
+                    let id = row.event.campaign_id;
+                    if let Entry::Vacant(entry) = campaigns.entry(id) {
+                        let campaign = self.database.campaign(&row.event.campaign).await?;
+                        entry.insert(campaign.filter(|campaign| campaign.id == id));
+                    }
+                    let campaign = campaigns.get(&id).and_then(Option::as_ref);
+                    judge(Transition::NotInitialized, campaign, Timestamp::now())
                 }
                 Some(Ok(answer)) => judge(answer, None, Timestamp::now()),
                 Some(Err(error)) => {
