@@ -12,6 +12,8 @@ use campaign::{
 };
 use rdkafka::{
     ClientConfig, Message,
+    admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier},
+    client::DefaultClientContext,
     consumer::{BaseConsumer, Consumer},
     message::Headers,
 };
@@ -63,6 +65,19 @@ async fn letters(sale: &Sale, count: usize) -> Vec<Letter> {
     })
     .await
     .unwrap()
+}
+
+/// From now on the broker refuses dead letters of more bytes.
+async fn limit_dead_letters(sale: &Sale, bytes: u32) {
+    let (topic, bytes) = (sale.installation.naming.dlq_topic(), bytes.to_string());
+    let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
+        .set("bootstrap.servers", &sale.installation.kafka.kafka_brokers)
+        .create()
+        .unwrap();
+    let change = AlterConfig::new(ResourceSpecifier::Topic(&topic)).set("max.message.bytes", &bytes);
+    for changed in admin.alter_configs([&change], &AdminOptions::new()).await.unwrap() {
+        changed.unwrap();
+    }
 }
 
 /// From now on the database refuses coupons of users for whom this SQL condition holds.
@@ -117,31 +132,37 @@ async fn bytes_that_are_no_record_go_to_the_dead_letters_as_they_came() {
 /// The offset moves only after the dead letter is acknowledged.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_moves_past_a_dead_letter_that_kafka_has_not_acknowledged() {
-    let sale = Sale::start(10).await;
-    let kafka = testkit::kafka::KafkaServer::shared().await.unwrap();
-    let proxy = kafka.proxy().await.unwrap();
-    let mut settings = sale.settings();
-    settings.kafka = proxy.kafka_settings();
-    let worker = TestWorker::start(settings).await;
-    let first = sale.claim(1).await;
-    sale.issued_are(&first).await;
-    sale.consumed_all().await;
-    let topic = sale.installation.naming.requests_topic();
-
-    // The lock holds the worker back until the wire is cut: then it has the record, and no way to publish.
+    let sale = Sale::start(1_000).await;
+    limit_dead_letters(&sale, 1).await;
+    let worker = sale.worker().await;
     let (partition, offset) = sale.publish_bytes(b"{").await;
-    proxy.refuse();
-    let seen = worker.metric("coupon_worker_backlog_claims");
-    let consumed = sale.database.consumed(&topic).await.unwrap();
-    let before = consumed.get(&partition).copied().unwrap_or(0);
-    proxy.restore();
-    let letters = letters(&sale, 1).await;
-    assert_eq!(letters[0].value, b"{");
+    let consumed = async || {
+        let consumed = sale.database.consumed(&sale.installation.naming.requests_topic()).await;
+        consumed.unwrap().get(&partition).copied().unwrap_or(0)
+    };
+    // What comes behind it, in its partition too, is issued and does not take the offset along.
+    let mut behind = Vec::new();
+    while !behind.iter().any(|&(_, at)| at == partition) {
+        let record = sale.reserve(&sale.users(1)).await;
+        let (at, _) = sale.publish_bytes(&record.encode().unwrap()).await;
+        behind.push((record, at));
+    }
+    let records: Vec<ClaimRecord> = behind.into_iter().map(|(record, _)| record).collect();
+    sale.issued_are(&records).await;
+    let tried = worker.metric("coupon_worker_retries_total{kind=\"dead_letter\"}");
+    eventually(LIMIT, "the dead letter was tried and tried again", async || {
+        worker.metric("coupon_worker_retries_total{kind=\"dead_letter\"}") >= tried + 2.0
+    })
+    .await;
+    assert_eq!(consumed().await, offset);
+    assert_eq!(worker.metric("coupon_worker_dead_letters_total{kind=\"bytes\"}"), 0.0);
+
+    limit_dead_letters(&sale, 1_000_000).await;
+    eventually(LIMIT, "the offset has moved", async || consumed().await > offset).await;
+    assert_eq!(worker.metric("coupon_worker_dead_letters_total{kind=\"bytes\"}"), 1.0);
+    assert!(letters(&sale, 1).await.iter().all(|letter| letter.value == b"{"));
     sale.consumed_all().await;
-    assert!(
-        before <= offset || seen == 0.0,
-        "consumed {before} passed {offset} while nothing was acknowledged"
-    );
+    worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -292,4 +313,5 @@ async fn a_claim_that_has_its_row_is_never_given_up() {
             .await,
         0
     );
+    worker.stop().await;
 }

@@ -57,6 +57,7 @@ async fn while_postgres_is_out_claims_wait_and_liveness_stays_green() {
     proxy.restore();
     sale.issued_are(&records).await;
     sale.settled().await;
+    worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,6 +82,7 @@ async fn while_redis_is_out_claims_wait() {
     proxy.restore();
     sale.issued_are(&records).await;
     sale.settled().await;
+    worker.stop().await;
 }
 
 /// Postgres was put back to an older copy: the offsets go back with the rows, and the rows come back from Kafka.

@@ -119,7 +119,7 @@ async fn a_restock_that_redis_does_not_confirm_is_kept() {
     let mut settings = sale.settings();
     settings.redis = proxy.redis_settings();
     settings.redis.redis_timeout = std::time::Duration::from_millis(300);
-    let _worker = TestWorker::start(settings).await;
+    let worker = TestWorker::start(settings).await;
     sale.issued_are(&records).await;
     outbox_is_empty(&sale).await;
     sale.settled().await;
@@ -133,6 +133,7 @@ async fn a_restock_that_redis_does_not_confirm_is_kept() {
     proxy.restore();
     outbox_is_empty(&sale).await;
     assert_eq!(sale.numbers().await.taken, 1);
+    worker.stop().await;
 }
 
 /// The relay may repeat, somebody may write rubbish: the projection has each event once.
