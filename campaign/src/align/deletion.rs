@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{ATTEMPTS, AlignError, Aligner, Change};
 use crate::{
+    identity::CampaignId,
     manifest::DeletionPolicy,
     name::CampaignName,
     postgres::campaign::{CampaignRow, CampaignTerms},
@@ -16,10 +17,10 @@ use crate::{
 const POLL: Duration = Duration::from_millis(200);
 
 /// What `delete` came to.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// It is archived or retired, and its state is gone.
-    Done(CampaignRow),
+    /// The campaign of this id is archived or retired, and its state is gone.
+    Done(CampaignId),
     /// The door is shut, and it is not deleted: claims are on their way. Delete it again.
     Draining(Undrained),
     /// No live campaign has the name; what a deletion that was cut short has left is gone now, too.
@@ -52,20 +53,30 @@ impl Aligner {
                 self.finish_ended(name, policy).await?;
                 return Ok(Deletion::NotLive);
             };
-            match self.undrained(&row).await? {
-                None => {
-                    match policy {
-                        DeletionPolicy::Retain => self.database.retire_campaign(row.id).await?,
-                        DeletionPolicy::Delete => self.database.archive_campaign(row.id).await?,
-                    }
+            let undrained = match self.undrained(&row).await? {
+                None if self.end(&row, policy).await? => {
                     // After the row: while it is live, whoever misses the state builds it again.
                     self.state.remove(name, row.id).await?;
-                    return Ok(Deletion::Done(row));
+                    return Ok(Deletion::Done(row.id));
                 }
-                Some(undrained) if Instant::now() >= deadline => return Ok(Deletion::Draining(undrained)),
-                Some(_) => tokio::time::sleep(POLL).await,
+                // Applied again since it was paused: claims may have come.
+                None => Undrained::State,
+                Some(undrained) => undrained,
+            };
+            if Instant::now() >= deadline {
+                return Ok(Deletion::Draining(undrained));
             }
+            tokio::time::sleep(POLL).await;
         }
+    }
+
+    /// Ends the campaign, unless its terms were changed since `row` was read: then it may be open again.
+    async fn end(&self, row: &CampaignRow, policy: DeletionPolicy) -> Result<bool, AlignError> {
+        let revision = Some(row.revision);
+        Ok(match policy {
+            DeletionPolicy::Retain => self.database.retire_campaign(row.id, revision).await?,
+            DeletionPolicy::Delete => self.database.archive_campaign(row.id, revision).await?,
+        })
     }
 
     /// The campaign as it stands, paused in Postgres. `None`: it is not live.
@@ -111,7 +122,7 @@ impl Aligner {
             return Ok(());
         };
         if policy == DeletionPolicy::Delete {
-            self.database.archive_campaign(ended.id).await?;
+            self.database.archive_campaign(ended.id, None).await?;
         }
         self.state.remove(name, ended.id).await?;
         Ok(())

@@ -19,36 +19,43 @@ pub struct EndedCampaign {
 
 impl Database {
     /// Archives a campaign, live or retired (`deletionPolicy: Delete`): its name is free, its claims are
-    /// `CAMPAIGN_GONE`.
-    pub async fn archive_campaign(&self, id: CampaignId) -> Result<(), DatabaseError> {
+    /// `CAMPAIGN_GONE`. False: it is archived already, or its terms are of another `revision` than the given one.
+    pub async fn archive_campaign(&self, id: CampaignId, revision: Option<i64>) -> Result<bool, DatabaseError> {
         within("archive a campaign", async {
             let mut session = self.session().await?;
-            sqlx::query("UPDATE campaign SET archived_at = clock_timestamp() WHERE id = $1 AND archived_at IS NULL")
-                .bind(id.0)
-                .execute(&mut *session)
-                .await?;
+            let done = sqlx::query(
+                "UPDATE campaign SET archived_at = clock_timestamp() \
+                 WHERE id = $1 AND archived_at IS NULL AND ($2::bigint IS NULL OR revision = $2)",
+            )
+            .bind(id.0)
+            .bind(revision)
+            .execute(&mut *session)
+            .await?;
             session.finish();
-            Ok(())
+            Ok(done.rows_affected() == 1)
         })
         .await
     }
 
     /// Retires a campaign (`deletionPolicy: Retain`): no door sees it, nothing rebuilds its state, and claims that are
     /// still on their way become rows. Its epoch is raised, so that a rebuild under way writes nothing any more and a
-    /// state that an old primary brings back serves nobody; without a cut, that makes no claim stale.
-    pub async fn retire_campaign(&self, id: CampaignId) -> Result<(), DatabaseError> {
+    /// state that an old primary brings back serves nobody; without a cut, that makes no claim stale. False: it is not
+    /// live, or its terms are of another `revision` than the given one.
+    pub async fn retire_campaign(&self, id: CampaignId, revision: Option<i64>) -> Result<bool, DatabaseError> {
         within("retire a campaign", async {
             let mut session = self.session().await?;
-            sqlx::query(
+            let done = sqlx::query(
                 "UPDATE campaign SET retired_at = clock_timestamp(), \
                  epoch = greatest(epoch + 1, extract(epoch FROM clock_timestamp())::bigint) \
-                 WHERE id = $1 AND archived_at IS NULL AND retired_at IS NULL",
+                 WHERE id = $1 AND archived_at IS NULL AND retired_at IS NULL \
+                 AND ($2::bigint IS NULL OR revision = $2)",
             )
             .bind(id.0)
+            .bind(revision)
             .execute(&mut *session)
             .await?;
             session.finish();
-            Ok(())
+            Ok(done.rows_affected() == 1)
         })
         .await
     }

@@ -115,7 +115,7 @@ async fn raised_by_many_at_once_every_epoch_is_another_one() {
 #[tokio::test]
 async fn an_archived_campaign_frees_its_name() {
     let shop = Shop::open(1).await;
-    shop.database.archive_campaign(shop.campaign.id).await.unwrap();
+    shop.database.archive_campaign(shop.campaign.id, None).await.unwrap();
     assert_eq!(shop.database.campaign(&shop.campaign.name).await.unwrap(), None);
     assert_eq!(shop.database.live_campaigns().await.unwrap(), []);
     assert_eq!(shop.database.raise_epoch(shop.campaign.id).await.unwrap(), None);
@@ -135,7 +135,10 @@ async fn a_retired_campaign_is_seen_by_nobody_and_comes_back_as_itself() {
     shop.persist(&[shop.record(&["a"])]).await;
     let on_its_way = shop.record(&["b"]);
     let epoch = shop.database.raise_epoch(id).await.unwrap().unwrap().epoch;
-    shop.database.retire_campaign(id).await.unwrap();
+    let ended = async |revision| shop.database.retire_campaign(id, Some(revision)).await.unwrap();
+    assert!(!ended(shop.campaign.revision + 1).await, "its terms are not those");
+    assert!(ended(shop.campaign.revision).await);
+    assert!(!ended(shop.campaign.revision).await, "once");
     assert_eq!(shop.database.campaign(&shop.campaign.name).await.unwrap(), None);
     assert_eq!(shop.database.live_campaigns().await.unwrap(), []);
     assert_eq!(shop.database.epoch_of(id).await.unwrap(), None);
@@ -165,8 +168,8 @@ async fn a_retired_campaign_is_seen_by_nobody_and_comes_back_as_itself() {
 #[tokio::test]
 async fn a_retired_campaign_can_still_be_archived() {
     let shop = Shop::open(2).await;
-    shop.database.retire_campaign(shop.campaign.id).await.unwrap();
-    shop.database.archive_campaign(shop.campaign.id).await.unwrap();
+    shop.database.retire_campaign(shop.campaign.id, None).await.unwrap();
+    shop.database.archive_campaign(shop.campaign.id, None).await.unwrap();
     let again = shop
         .database
         .create_campaign(&shop.campaign.name, &terms(5))

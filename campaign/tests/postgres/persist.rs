@@ -31,11 +31,11 @@ async fn a_stored_claim_becomes_a_coupon_with_its_event() {
     let record = shop.record(&["a", "b"]);
     let request = record.record.claims[0].request_id;
     let persisted = shop
-        .persist_with(&[record.clone()], 5, &HashMap::new(), &[advance(0, 0, 1)])
+        .persist_with(std::slice::from_ref(&record), 5, &HashMap::new(), &[advance(0, 0, 1)])
         .await
         .unwrap();
     assert_eq!((persisted.issued, persisted.parked), (2, 0));
-    assert_eq!(persisted.decided, [record.record.batch.clone()]);
+    assert_eq!(persisted.decided, std::slice::from_ref(&record.record.batch));
     assert_eq!(rejected(&persisted), []);
 
     let coupon = shop.database.coupon(request).await.unwrap().unwrap();
@@ -195,7 +195,7 @@ async fn a_request_that_is_another_users_coupon_is_refused() {
 async fn claims_of_an_archived_campaign_are_gone_and_the_new_ones_stock_is_untouched() {
     let shop = Shop::open(1).await;
     let record = shop.record(&["a"]);
-    shop.database.archive_campaign(shop.campaign.id).await.unwrap();
+    shop.database.archive_campaign(shop.campaign.id, None).await.unwrap();
     let new = shop
         .database
         .create_campaign(&shop.campaign.name, &terms(1))

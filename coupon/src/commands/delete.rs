@@ -39,7 +39,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Policy::Delete => (DeletionPolicy::Delete, "archived"),
     };
     match connections.aligner.delete(&name, policy, arguments.drain_limit).await? {
-        Deletion::Done(campaign) => println!("{name} {done}; its {} coupons stay valid", campaign.issued),
+        Deletion::Done(_) => println!("{name} is {done}; its coupons stay valid"),
         Deletion::Draining(undrained) => bail!(
             "{name} is paused but not {done}: {undrained} after {:?}; is a worker running? try again",
             arguments.drain_limit

@@ -7,8 +7,8 @@ use campaign::{
         Round,
         deletion::{Deletion, Undrained},
     },
+    identity::CampaignId,
     manifest::DeletionPolicy,
-    postgres::campaign::CampaignRow,
     redis::state::StateAnswer,
 };
 use testkit::eventually::eventually;
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// 30 of 50 claims are on their way when it is deleted; they become rows before it ends.
-async fn deleted(chain: &Chain, door: &Door, policy: DeletionPolicy) -> CampaignRow {
+async fn deleted(chain: &Chain, door: &Door, policy: DeletionPolicy) -> CampaignId {
     let told = door.burst(users(0..30), 30).await;
     assert_eq!(how_many(&told, "SUCCESS"), 30);
     let delete = async |limit| chain.aligner.delete(&chain.campaign, policy, limit).await.unwrap();
@@ -34,7 +34,7 @@ async fn deleted(chain: &Chain, door: &Door, policy: DeletionPolicy) -> Campaign
     let Deletion::Done(ended) = delete(LIMIT).await else {
         panic!("not drained");
     };
-    assert_eq!(chain.rows_of(ended.id).await, successes(&told));
+    assert_eq!(chain.rows_of(ended).await, successes(&told));
     eventually(LIMIT, "the door no longer knows it", async || {
         door.claim("late").await.status == 404
     })
@@ -60,7 +60,7 @@ async fn a_retained_campaign_goes_on_with_the_next_apply() {
     let door = chain.intake().await;
     let ended = deleted(&chain, &door, DeletionPolicy::Retain).await;
     // A cancel in between waits for no state.
-    let (_, request) = chain.rows_of(ended.id).await.first().unwrap().clone();
+    let (_, request) = chain.rows_of(ended).await.first().unwrap().clone();
     assert_eq!(door.cancel(&request).await, 200);
     let worker = chain.worker().await;
     eventually(LIMIT, "its event is out", async || {
@@ -69,7 +69,7 @@ async fn a_retained_campaign_goes_on_with_the_next_apply() {
     .await;
 
     let applied = chain.aligner.apply(&chain.campaign, &terms(50)).await.unwrap();
-    assert_eq!(applied.campaign.id, ended.id);
+    assert_eq!(applied.campaign.id, ended);
     assert!(!applied.created);
     eventually(LIMIT, "the door knows it again", async || {
         door.claim("user-0").await.is("DUPLICATE")
@@ -94,14 +94,14 @@ async fn a_deleted_campaign_leaves_its_name_to_another_one() {
     let door = chain.intake().await;
     let ended = deleted(&chain, &door, DeletionPolicy::Delete).await;
     let applied = chain.aligner.apply(&chain.campaign, &terms(50)).await.unwrap();
-    assert_ne!(applied.campaign.id, ended.id);
+    assert_ne!(applied.campaign.id, ended);
     assert!(applied.created);
     assert_eq!(chain.numbers().await.taken, 0);
     eventually(LIMIT, "the door knows the new one", async || {
         door.claim("user-0").await.is("SUCCESS")
     })
     .await;
-    assert_eq!(chain.rows_of(ended.id).await.len(), 30, "what was given stays");
+    assert_eq!(chain.rows_of(ended).await.len(), 30, "what was given stays");
     assert_eq!(chain.count("SELECT count(*) FROM rejection").await, 0);
 }
 
@@ -129,5 +129,5 @@ async fn a_deletion_without_a_state_waits_for_the_claims_in_kafka() {
         _ => None,
     })
     .await;
-    assert_eq!(chain.rows_of(ended.id).await, successes(&told));
+    assert_eq!(chain.rows_of(ended).await, successes(&told));
 }
