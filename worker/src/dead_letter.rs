@@ -28,7 +28,7 @@ pub struct RefusedClaim {
 /// Finds the claims of a record that the database refuses, by halving. Nothing is written.
 pub async fn refused_claims(database: &Database, record: &ClaimRecord) -> Result<Vec<RefusedClaim>, DatabaseError> {
     let mut refused = Vec::new();
-    let mut open = vec![0..record.claims.len()];
+    let mut open: Vec<_> = std::iter::once(0..record.claims.len()).collect();
     while let Some(range) = open.pop() {
         let indexes: Vec<usize> = range.clone().collect();
         match database.try_rows(record, &indexes).await {

@@ -404,9 +404,9 @@ impl<'a> Rows<'_, 'a> {
         let mut letters = Vec::new();
         for claim in dead {
             match holders.of(&claim) {
-                Held::BySameRequest => {}
-                Held::ByAnother => self.rejected.push((claim, Reason::AlreadyIssued)),
-                Held::ByNobody => {
+                Holder::SameRequest => {}
+                Holder::AnotherRequest => self.rejected.push((claim, Reason::AlreadyIssued)),
+                Holder::Nobody => {
                     holders.by_user.insert(claim.user.to_string(), claim.request.0);
                     letters.push(claim);
                 }
@@ -450,11 +450,11 @@ impl<'a> Rows<'_, 'a> {
             waiting = Vec::new();
             for claim in left {
                 match holders.of(&claim) {
-                    Held::BySameRequest => {}
-                    Held::ByAnother => self.rejected.push((claim, Reason::AlreadyIssued)),
-                    Held::ByNobody if self.room == 0 => self.rejected.push((claim, Reason::OutOfStock)),
+                    Holder::SameRequest => {}
+                    Holder::AnotherRequest => self.rejected.push((claim, Reason::AlreadyIssued)),
+                    Holder::Nobody if self.room == 0 => self.rejected.push((claim, Reason::OutOfStock)),
                     // Its code was taken: again with another one.
-                    Held::ByNobody => waiting.push(claim),
+                    Holder::Nobody => waiting.push(claim),
                 }
             }
             if waiting.is_empty() {
@@ -500,9 +500,9 @@ impl<'a> Rows<'_, 'a> {
         let mut free = Vec::with_capacity(claims.len());
         for claim in claims {
             match parked.of(&claim) {
-                Held::BySameRequest => {}
-                Held::ByAnother => self.rejected.push((claim, Reason::AlreadyIssued)),
-                Held::ByNobody => free.push(claim),
+                Holder::SameRequest => {}
+                Holder::AnotherRequest => self.rejected.push((claim, Reason::AlreadyIssued)),
+                Holder::Nobody => free.push(claim),
             }
         }
         Ok(free)
@@ -517,10 +517,10 @@ struct Holders {
     requests: HashSet<Uuid>,
 }
 
-enum Held {
-    BySameRequest,
-    ByAnother,
-    ByNobody,
+enum Holder {
+    SameRequest,
+    AnotherRequest,
+    Nobody,
 }
 
 impl Holders {
@@ -548,12 +548,12 @@ impl Holders {
         Ok(holders)
     }
 
-    fn of(&self, claim: &Claim<'_>) -> Held {
+    fn of(&self, claim: &Claim<'_>) -> Holder {
         match self.by_user.get(claim.user.as_str()) {
-            Some(request) if *request == claim.request.0 => Held::BySameRequest,
-            Some(_) => Held::ByAnother,
-            None if self.requests.contains(&claim.request.0) => Held::ByAnother,
-            None => Held::ByNobody,
+            Some(request) if *request == claim.request.0 => Holder::SameRequest,
+            Some(_) => Holder::AnotherRequest,
+            None if self.requests.contains(&claim.request.0) => Holder::AnotherRequest,
+            None => Holder::Nobody,
         }
     }
 }

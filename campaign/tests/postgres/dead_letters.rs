@@ -11,7 +11,7 @@ async fn a_parked_claim_keeps_its_slot() {
     let shop = Shop::open(2).await;
     let record = shop.record(&["dead", "a"]);
     let dead = reservation(&record, 0);
-    let persisted = shop.persist_dead(&[record], &[dead.clone()]).await.unwrap();
+    let persisted = shop.persist_dead(&[record], std::slice::from_ref(&dead)).await.unwrap();
     assert_eq!((persisted.issued, persisted.parked), (1, 1));
     assert_eq!(rejected(&persisted), []);
     let persisted = shop.persist(&[shop.record(&["b"])]).await;
@@ -139,7 +139,7 @@ async fn a_replayed_claim_becomes_a_coupon_once() {
     let record = shop.record(&["a"]);
     let request = record.record.claims[0].request_id;
     let dead = reservation(&record, 0);
-    shop.persist_dead(&[record], &[dead.clone()]).await.unwrap();
+    shop.persist_dead(&[record], std::slice::from_ref(&dead)).await.unwrap();
     let replays = futures::future::join_all((0..5).map(|_| shop.database.replay_parked(shop.campaign.id, &dead))).await;
     let replays: Vec<Replay> = replays.into_iter().map(Result::unwrap).collect();
     assert_eq!(replays.iter().filter(|replay| **replay == Replay::Issued).count(), 1);
@@ -155,7 +155,7 @@ async fn a_replay_never_gives_a_second_coupon() {
     let shop = Shop::open(5).await;
     let record = shop.record(&["a"]);
     let dead = reservation(&record, 0);
-    shop.persist_dead(&[record], &[dead.clone()]).await.unwrap();
+    shop.persist_dead(&[record], std::slice::from_ref(&dead)).await.unwrap();
     // As after a restore from an older copy.
     shop.execute(
         "INSERT INTO coupon (id, campaign_id, user_id, code, reservation, issued_at) \
@@ -177,7 +177,7 @@ async fn a_discarded_claim_stays_until_its_release_is_confirmed() {
     let request = record.record.claims[0].request_id;
     let dead = reservation(&record, 0);
     let id = shop.campaign.id;
-    shop.persist_dead(&[record], &[dead.clone()]).await.unwrap();
+    shop.persist_dead(&[record], std::slice::from_ref(&dead)).await.unwrap();
     assert!(shop.database.discard_parked(id, &dead).await.unwrap());
     assert!(!shop.database.discard_parked(id, &dead).await.unwrap());
     assert_eq!(shop.database.replay_parked(id, &dead).await.unwrap(), Replay::NotFound);

@@ -373,8 +373,7 @@ impl Sale {
             )
             .await
             .unwrap();
-        let values = values.lock().unwrap().clone();
-        values
+        values.lock().unwrap().clone()
     }
 }
 
