@@ -7,7 +7,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -20,13 +20,15 @@ use rdkafka::{
     error::KafkaError as ClientError,
     message::BorrowedMessage,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::client::{KafkaError, base_config};
 use crate::settings::KafkaSettings;
 
 const POLL: Duration = Duration::from_millis(20);
 const SEEK_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long leaving the group may take.
+const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 /// Events between the poll thread and its reader.
 const CHANNEL: usize = 1024;
 
@@ -150,11 +152,14 @@ fn partitions(list: &TopicPartitionList) -> Vec<i32> {
 }
 
 /// A member of a group on one topic. Dropping it leaves the group.
+///
+/// The client belongs to its thread. Whoever drops a client waits until it has left the group, and without a broker that
+/// can take for ever: no thread of the runtime must do it.
 pub struct GroupConsumer {
-    consumer: Arc<BaseConsumer<Context>>,
+    consumer: Weak<BaseConsumer<Context>>,
     shared: Arc<Shared>,
     topic: String,
-    thread: Option<std::thread::JoinHandle<()>>,
+    left: oneshot::Receiver<()>,
 }
 
 impl GroupConsumer {
@@ -190,19 +195,22 @@ impl GroupConsumer {
         let consumer: BaseConsumer<Context> = config.create_with_context(context).map_err(unsuitable)?;
         consumer.subscribe(&[topic]).map_err(unsuitable)?;
         let consumer = Arc::new(consumer);
-        let thread = std::thread::Builder::new()
-            .name(format!("kafka-{group}"))
-            .spawn({
-                let (consumer, shared, topic) = (consumer.clone(), shared.clone(), topic.to_owned());
-                move || poll(&consumer, &shared, &topic, &events)
-            })
-            .map_err(|error| KafkaError::Unsuitable(format!("no thread for the Kafka consumer of {topic}: {error}")))?;
+        let (leaving, left) = oneshot::channel();
         let member = Self {
-            consumer,
-            shared,
+            consumer: Arc::downgrade(&consumer),
+            shared: shared.clone(),
             topic: topic.to_owned(),
-            thread: Some(thread),
+            left,
         };
+        let topic = topic.to_owned();
+        std::thread::Builder::new()
+            .name(format!("kafka-{group}"))
+            .spawn(move || {
+                poll(&consumer, &shared, &topic, &events);
+                drop((events, consumer));
+                let _ = leaving.send(());
+            })
+            .map_err(|error| KafkaError::Unsuitable(format!("no thread for a Kafka consumer: {error}")))?;
         Ok((member, receiver))
     }
 
@@ -217,9 +225,7 @@ impl GroupConsumer {
     /// Holds a partition back (its window is full).
     pub fn pause(&self, partition: i32) {
         self.shared.paused().insert(partition);
-        if let Err(error) = self.consumer.pause(&self.one(partition)) {
-            tracing::debug!(%error, partition, "kafka consumer could not pause");
-        }
+        self.with_client("pause", partition, |client| client.pause(&self.one(partition)));
     }
 
     /// Lets it go on.
@@ -227,28 +233,38 @@ impl GroupConsumer {
         self.shared.paused().remove(&partition);
         // A partition that waits for its start is let go by the poll thread.
         let running = matches!(self.shared.stands().get(&partition), Some(Stand::Running(_)));
-        if running && let Err(error) = self.consumer.resume(&self.one(partition)) {
-            tracing::debug!(%error, partition, "kafka consumer could not resume");
+        if running {
+            self.with_client("resume", partition, |client| client.resume(&self.one(partition)));
         }
     }
 
     /// Commits offsets to Kafka, only so that lag can be seen.
     pub fn show_progress(&self, partition: i32, next_offset: i64) {
-        let mut list = TopicPartitionList::new();
-        let committed = list
-            .add_partition_offset(&self.topic, partition, Offset::Offset(next_offset))
-            .and_then(|()| self.consumer.commit(&list, CommitMode::Async));
-        if let Err(error) = committed {
-            tracing::debug!(%error, partition, "kafka consumer could not show its progress");
+        self.with_client("show its progress", partition, |client| {
+            let mut list = TopicPartitionList::new();
+            list.add_partition_offset(&self.topic, partition, Offset::Offset(next_offset))?;
+            client.commit(&list, CommitMode::Async)
+        });
+    }
+
+    /// A partition that is no longer ours answers with an error, which means nothing: it was revoked meanwhile.
+    fn with_client<F>(&self, what: &'static str, partition: i32, call: F)
+    where
+        F: FnOnce(&BaseConsumer<Context>) -> Result<(), ClientError>,
+    {
+        if let Some(client) = self.consumer.upgrade()
+            && let Err(error) = call(&client)
+        {
+            tracing::debug!(%error, partition, what, "kafka consumer could not do as told");
         }
     }
 
-    /// Leaves the group. The receiver ends; what is still in it may be dropped.
+    /// Leaves the group. The receiver ends; what is still in it may be dropped. Without a broker it is given up after
+    /// `LEAVE_LIMIT`: the session then ends by itself.
     pub async fn leave(mut self) {
         self.shared.leaving.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // The receiver may be gone already; the thread then ends at its next event.
-            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        if tokio::time::timeout(LEAVE_LIMIT, &mut self.left).await.is_err() {
+            tracing::warn!(topic = self.topic, "kafka consumer could not leave its group in time");
         }
     }
 
@@ -282,6 +298,10 @@ fn poll(consumer: &BaseConsumer<Context>, shared: &Shared, topic: &str, events: 
     consumer.unsubscribe();
     // The last poll lets the client leave the group at once, so that others need not wait for the session's end.
     let _ = consumer.poll(POLL);
+    // The member may be in the middle of a call: it must not become the one who drops the client.
+    while !shared.leaving.load(Ordering::Relaxed) {
+        std::thread::sleep(POLL);
+    }
 }
 
 /// Moves the partitions that were told where to begin. A seek can fail while the assignment is young: tried again at

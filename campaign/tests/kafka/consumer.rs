@@ -122,3 +122,33 @@ async fn members_share_the_partitions_and_hand_them_over() {
     assert_eq!(assigned(&mut second_events).await.len(), 12);
     second.leave().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_whose_broker_is_gone_can_be_left_behind() {
+    let (_, naming) = installation().await;
+    let topic = naming.requests_topic();
+    let proxy = testkit::kafka::KafkaServer::shared()
+        .await
+        .unwrap()
+        .proxy()
+        .await
+        .unwrap();
+    let (member, mut events) =
+        GroupConsumer::join(&proxy.kafka_settings(), &naming.worker_group(), &topic, SESSION).unwrap();
+    for partition in assigned(&mut events).await {
+        member.start(partition, 0);
+    }
+    proxy.refuse();
+    member.show_progress(0, 0);
+    timeout(LIMIT, member.leave()).await.expect("leaving is given up");
+
+    proxy.restore();
+    let (member, mut events) =
+        GroupConsumer::join(&proxy.kafka_settings(), &naming.worker_group(), &topic, SESSION).unwrap();
+    assigned(&mut events).await;
+    proxy.refuse();
+    // Dropping, too, must not wait: this thread drives the runtime.
+    let dropped = std::time::Instant::now();
+    drop((member, events));
+    assert!(dropped.elapsed() < LIMIT);
+}
