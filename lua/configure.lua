@@ -4,11 +4,11 @@
 -- ARGV  epoch, revision, quantity, opens_at (ms or ''), closes_at (ms or ''), ttl (ms), status (open or paused)
 -- Answers {0, quantity, taken}, {3} NOT_INITIALIZED, {4} REBUILDING, {10, revision} if the state's revision is newer,
 -- {11, epoch} if the state is in another life.
-local meta_key, occupied_key, users_key = KEYS[1], KEYS[2], KEYS[3]
+local meta_key, occupied_key = KEYS[1], KEYS[2]
 local epoch, revision, wanted, opens_at, closes_at, ttl, status =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local meta = call('HMGET', meta_key, 'status', 'server', 'epoch', 'revision')
-local unusable = judge(meta[1], meta[2], occupied_key, users_key)
+local meta = call('HMGET', meta_key, 'status', 'server', 'epoch', 'revision', 'pending')
+local unusable = judge(meta[1], meta[2], meta[5])
 if unusable then
   return {unusable}
 end

@@ -1,10 +1,10 @@
 -- Batches that have been pending for longer than a given time, oldest first.
 --
--- KEYS  meta, occupied-count, users, pending
+-- KEYS  meta, occupied-count, users, pending, pending-claims
 -- ARGV  age in ms, most batches to answer
 -- Answers {0, batches...}, {3} NOT_INITIALIZED or {4} REBUILDING.
-local meta = call('HMGET', KEYS[1], 'status', 'server')
-local unusable = judge(meta[1], meta[2], KEYS[2], KEYS[3])
+local meta = call('HMGET', KEYS[1], 'status', 'server', 'pending')
+local unusable = judge(meta[1], meta[2], meta[3])
 if unusable then
   return {unusable}
 end

@@ -1,10 +1,10 @@
 -- What one user holds.
 --
--- KEYS  meta, occupied-count, users
+-- KEYS  meta, occupied-count, users, pending, pending-claims
 -- ARGV  user
 -- Answers {0, marker or ''}, {3} NOT_INITIALIZED or {4} REBUILDING.
-local meta = call('HMGET', KEYS[1], 'status', 'server')
-local unusable = judge(meta[1], meta[2], KEYS[2], KEYS[3])
+local meta = call('HMGET', KEYS[1], 'status', 'server', 'pending')
+local unusable = judge(meta[1], meta[2], meta[3])
 if unusable then
   return {unusable}
 end

@@ -35,15 +35,20 @@ local function this_server()
   return string.match(call('INFO', 'server'), 'run_id:(%x+)')
 end
 
--- nil: the state is usable. `status` and `server` come from meta.
-local function judge(status, server, occupied_key, users_key)
+-- nil: the state is usable. The arguments come from meta. While claims are pending, the keys that tell which must be
+-- there too: without them nobody would sweep these claims, and a repeated request would be taken for a settled one.
+local function judge(status, server, pending)
   if not status or server ~= this_server() then
     return NOT_INITIALIZED
   end
   if status == 'rebuilding' then
     return REBUILDING
   end
-  if call('EXISTS', occupied_key, users_key) ~= 2 then
+  if not pending then
+    return NOT_INITIALIZED
+  end
+  local last = tonumber(pending) > 0 and 5 or 3
+  if call('EXISTS', unpack(KEYS, 2, last)) ~= last - 1 then
     return NOT_INITIALIZED
   end
   return nil

@@ -13,9 +13,9 @@
 -- The time of this server alone decides the window. Never to be run twice for one batch.
 local meta_key, occupied_key, users_key, pending_key, claims_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local meta = call('HMGET', meta_key,
-  'status', 'server', 'id', 'epoch', 'quantity', 'opens_at', 'closes_at', 'ttl', 'expires')
+  'status', 'server', 'id', 'epoch', 'quantity', 'opens_at', 'closes_at', 'ttl', 'expires', 'pending')
 local status = meta[1]
-local unusable = judge(status, meta[2], occupied_key, users_key)
+local unusable = judge(status, meta[2], meta[10])
 if unusable then
   return {unusable}
 end

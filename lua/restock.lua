@@ -5,8 +5,8 @@
 -- Answers {0, slots freed}, {3} NOT_INITIALIZED or {4} REBUILDING (another epoch too: try again).
 local meta_key, occupied_key, users_key, claims_key = KEYS[1], KEYS[2], KEYS[3], KEYS[5]
 local user, request, epoch = ARGV[1], ARGV[2], ARGV[3]
-local meta = call('HMGET', meta_key, 'status', 'server', 'epoch')
-local unusable = judge(meta[1], meta[2], occupied_key, users_key)
+local meta = call('HMGET', meta_key, 'status', 'server', 'epoch', 'pending')
+local unusable = judge(meta[1], meta[2], meta[4])
 if unusable then
   return {unusable}
 end

@@ -1,11 +1,11 @@
 -- One step of a scan for the claims that hold a slot through given batches.
 --
--- KEYS  meta, occupied-count, users
+-- KEYS  meta, occupied-count, users, pending, pending-claims
 -- ARGV  cursor ('0' to begin), how many users to look at, batches
 -- Answers {0, epoch, next cursor ('0' at the end), user and marker of each claim found}, {3} NOT_INITIALIZED or
 -- {4} REBUILDING. If the epoch changes between steps, begin anew.
-local meta = call('HMGET', KEYS[1], 'status', 'server', 'epoch')
-local unusable = judge(meta[1], meta[2], KEYS[2], KEYS[3])
+local meta = call('HMGET', KEYS[1], 'status', 'server', 'epoch', 'pending')
+local unusable = judge(meta[1], meta[2], meta[4])
 if unusable then
   return {unusable}
 end

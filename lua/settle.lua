@@ -3,9 +3,9 @@
 -- KEYS  meta, occupied-count, users, pending, pending-claims
 -- ARGV  batches
 -- Answers {0, batches that were pending}, {3} NOT_INITIALIZED or {4} REBUILDING.
-local meta_key, occupied_key, users_key, pending_key, claims_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local meta = call('HMGET', meta_key, 'status', 'server')
-local unusable = judge(meta[1], meta[2], occupied_key, users_key)
+local meta_key, pending_key, claims_key = KEYS[1], KEYS[4], KEYS[5]
+local meta = call('HMGET', meta_key, 'status', 'server', 'pending')
+local unusable = judge(meta[1], meta[2], meta[3])
 if unusable then
   return {unusable}
 end

@@ -5,7 +5,7 @@
 -- closes_at}, {3} NOT_INITIALIZED, or {4, id, epoch} while it is rebuilt.
 local meta = call('HMGET', KEYS[1],
   'status', 'server', 'id', 'epoch', 'revision', 'quantity', 'pending', 'opens_at', 'closes_at')
-local unusable = judge(meta[1], meta[2], KEYS[2], KEYS[3])
+local unusable = judge(meta[1], meta[2], meta[7])
 if unusable == REBUILDING then
   return {REBUILDING, meta[3], meta[4]}
 end

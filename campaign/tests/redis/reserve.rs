@@ -5,12 +5,12 @@ use campaign::{
     redis::state::{
         Marker, MarkerAnswer, Refusal, ReserveAnswer,
         ReserveOutcome::{Duplicate, InFlight, Settled, SoldOut, Success},
-        Transition,
+        StateAnswer, Transition,
     },
 };
 use jiff::{SignedDuration, Timestamp};
 
-use crate::fixture::{EPOCH, Fixture, configuration, user};
+use crate::fixture::{EPOCH, Fixture, configuration, raw, user};
 
 #[tokio::test]
 async fn quantity_0_gives_none_and_quantity_1_exactly_one() {
@@ -141,4 +141,31 @@ async fn the_window_and_the_pause_shut_the_door() {
         .await
         .unwrap();
     assert_eq!(fixture.claim(&["a"]).await.outcomes, [Success]);
+}
+
+#[tokio::test]
+async fn a_lost_list_of_pending_batches_is_not_an_empty_one() {
+    for lost in [0, 1] {
+        let fixture = Fixture::shared().await.open(10).await;
+        let claimed = fixture.claim(&["a"]).await;
+        let keys = fixture.keys();
+        let key = [&keys.pending, &keys.pending_claims][lost];
+        let deleted: i64 = redis::cmd("DEL").arg(key).query_async(&mut raw().await).await.unwrap();
+        assert_eq!(deleted, 1);
+
+        // Read as empty, the first would make this a SUCCESS without Kafka, and nobody would sweep the claim.
+        let (store, campaign) = (&fixture.store, &fixture.campaign);
+        let again = store
+            .reserve(campaign, &fixture.batch(), &claimed.claims)
+            .await
+            .unwrap();
+        assert_eq!(again, ReserveAnswer::Refused(Refusal::NotInitialized));
+        assert_eq!(store.expired_batches(campaign, 0, 10).await.unwrap(), None);
+        assert_eq!(store.state(campaign).await.unwrap(), StateAnswer::NotInitialized);
+        let settled = store
+            .settle(campaign, std::slice::from_ref(&claimed.batch))
+            .await
+            .unwrap();
+        assert_eq!(settled, Transition::NotInitialized);
+    }
 }
