@@ -1,6 +1,6 @@
 //! What every binary does around its work: logs, and an orderly end on SIGTERM or SIGINT.
 
-use std::io;
+use std::io::{self, IsTerminal};
 
 use clap::{Args, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
@@ -55,6 +55,7 @@ impl LogSettings {
         })?;
         let logs = tracing_subscriber::fmt()
             .with_env_filter(filter)
+            .with_ansi(io::stderr().is_terminal())
             .with_writer(io::stderr);
         match self.log_format {
             LogFormat::Text => logs.try_init(),

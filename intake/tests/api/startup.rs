@@ -80,3 +80,23 @@ async fn servers_that_are_not_there() {
     assert!(matches!(refusal(&without_kafka).await, StartError::Kafka(_)));
     let _ = KafkaServer::shared().await.unwrap();
 }
+
+#[tokio::test]
+async fn logs_that_go_to_no_terminal_have_no_colours() {
+    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_intake"))
+        .args([
+            "--log",
+            "trace",
+            "--redis-url",
+            "redis://127.0.0.1:1",
+            "--kafka-brokers",
+            "127.0.0.1:1",
+        ])
+        .args(["--postgres-url", "postgres://nobody@127.0.0.1:1/none"])
+        .output()
+        .await
+        .unwrap();
+    let logged = String::from_utf8(output.stderr).unwrap();
+    assert!(logged.contains("TRACE") || logged.contains("DEBUG"), "{logged}");
+    assert!(!logged.contains('\x1b'), "{logged}");
+}
