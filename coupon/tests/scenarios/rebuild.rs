@@ -10,6 +10,7 @@ use campaign::{
 };
 use jiff::Timestamp;
 use testkit::{eventually::eventually, redis::RedisServer};
+use tokio::sync::watch;
 
 use crate::chain::{Chain, LIMIT, at_once, how_many, successes, users};
 
@@ -60,10 +61,13 @@ async fn a_state_that_is_lost_in_the_middle_of_a_burst_comes_back_without_a_loss
     let chain = Chain::open(1_000).await;
     let door = chain.intake().await;
     let _worker = chain.worker().await;
+    // Most come after a loss, so that it is in the middle however fast the door is.
+    let (coming, _) = watch::channel(200);
     // Whoever is refused while it is rebuilt asks again.
     let claims = at_once(1_500, |i| {
-        let door = &door;
+        let (door, mut coming) = (&door, coming.subscribe());
         async move {
+            coming.wait_for(|&coming| i < coming).await.unwrap();
             let user = format!("user-{i}");
             let told = eventually(LIMIT, "an answer that stays", async || {
                 let told = door.claim_with(&user, Some(&user)).await;
@@ -74,12 +78,13 @@ async fn a_state_that_is_lost_in_the_middle_of_a_burst_comes_back_without_a_loss
         }
     });
     let flushes = async {
-        for taken in [100, 400] {
+        for (taken, come) in [(100, 800), (400, 1_500)] {
             eventually(LIMIT, "the burst is under way", async || {
                 matches!(chain.state.state(&chain.campaign).await, Ok(StateAnswer::Present(state)) if state.taken >= taken)
             })
             .await;
             lose_state(&chain).await;
+            coming.send_replace(come);
         }
     };
     let (told, ()) = tokio::join!(claims, flushes);
