@@ -1,6 +1,8 @@
 //! Runs programs and keeps what they say.
 
 use std::{
+    env,
+    ffi::OsString,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -37,12 +39,28 @@ pub fn repository() -> PathBuf {
         .map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
+/// Where programs are: also where `scripts/install-helm.sh` puts Helm.
+fn path() -> OsString {
+    let mut folders: Vec<PathBuf> = env::var_os("PATH")
+        .map(|path| env::split_paths(&path).collect())
+        .unwrap_or_default();
+    let cache = env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| env::home_dir().map(|home| home.join(".cache")));
+    let home = env::var_os("KINDBOX_HOME")
+        .map(PathBuf::from)
+        .or_else(|| cache.map(|cache| cache.join("kindbox")));
+    folders.extend(home.map(|home| home.join("bin")));
+    env::join_paths(folders).unwrap_or_default()
+}
+
 /// Runs a program in the repository, with `input` on its standard input; answers its standard output.
 pub async fn run(program: &str, arguments: &[&str], input: Option<&str>) -> Result<String, CommandError> {
     let command = format!("{program} {}", arguments.join(" "));
     let not_run = |error| CommandError::NotRun(command.clone(), error);
     let mut child = Command::new(program)
         .args(arguments)
+        .env("PATH", path())
         .current_dir(repository())
         .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
