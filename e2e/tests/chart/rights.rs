@@ -56,7 +56,6 @@ async fn the_operator_changes_campaigns_and_the_scale_of_two_deployments_and_not
             "create leases",
             "get couponcampaigns",
             "get couponcampaigns/status",
-            "get deployments",
             "get deployments/scale",
             "get leases",
             "list couponcampaigns",
