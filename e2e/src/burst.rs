@@ -55,6 +55,7 @@ impl Burst {
                 "activeDeadlineSeconds": LIMIT.as_secs(),
                 "template": {"spec": {
                     "restartPolicy": "Never",
+                    "enableServiceLinks": false,
                     "containers": [{
                         "name": "burst",
                         "image": container["image"],

@@ -34,14 +34,14 @@ async fn operators(count: u32) {
 async fn a_sale_opens_is_rebuilt_and_closes_without_an_operator() {
     let namespace = Namespace::create("away").await.unwrap();
     let door = Door::find().await.unwrap();
-    let opens_at = Timestamp::now() + SignedDuration::from_secs(30);
+    let opens_at = Timestamp::now() + SignedDuration::from_secs(60);
     let closes_at = opens_at + SignedDuration::from_secs(75);
     let spec = json!({"quantity": 10, "opensAt": opens_at, "closesAt": closes_at});
     let sale = Campaign::start(&namespace.name, "sale", spec).await.unwrap();
     operators(0).await;
 
     door.claim_until(SOON, &sale, "ada", "NOT_OPEN_YET").await;
-    door.claim_until(SOON, &sale, "ada", "SUCCESS").await;
+    door.claim_until(SOON * 2, &sale, "ada", "SUCCESS").await;
     in_server("redis", &["redis-cli", "FLUSHALL"]).await;
     door.claim_until(REBUILT, &sale, "bob", "SUCCESS").await;
     door.claim_until(SOON, &sale, "ada", "DUPLICATE").await;

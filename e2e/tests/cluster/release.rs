@@ -82,6 +82,10 @@ async fn an_uninstalled_release_leaves_definitions_and_data_to_the_next_one() {
     let sale = Campaign::start(&namespace.name, "sale", json!({"quantity": 10}))
         .await
         .unwrap();
+    let other = Namespace::create("abandoned").await.unwrap();
+    Campaign::start(&other.name, "sale", json!({"quantity": 10}))
+        .await
+        .unwrap();
     door.claim_until(SOON, &sale, "ada", "SUCCESS").await;
     sale.until(SOON, "has issued it", |status| status["issued"] == 1).await;
 
@@ -97,6 +101,11 @@ async fn an_uninstalled_release_leaves_definitions_and_data_to_the_next_one() {
     assert!(get(NAMESPACE, "crd", definition).await.unwrap().is_some());
     assert!(sale.read().await.unwrap().is_some());
     assert!(get(NAMESPACE, "deployment", "coupon-intake").await.unwrap().is_none());
+
+    // Nobody is there who could drain its campaign.
+    kubectl(&["delete", "namespace", &other.name, "--timeout=60s"])
+        .await
+        .unwrap();
 
     let path = file.to_string_lossy().into_owned();
     helm(&["install", RELEASE, "charts/coupon", "-n", NAMESPACE, "--values", &path])
