@@ -150,7 +150,7 @@ impl Door {
             Pushed::Full => {
                 self.in_flight.fetch_sub(1, Ordering::Relaxed);
                 if probe {
-                    self.gate.probe_ended(Instant::now());
+                    self.gate.probe_told_nothing();
                 }
                 return Err(Answer::Overloaded);
             }

@@ -88,6 +88,8 @@ async fn shut(door: &Arc<Door>, campaign: &Arc<LiveCampaign>, waiting: Vec<Waiti
 struct Probe {
     door: Arc<Door>,
     began: Instant,
+    /// A record was tried, or may have taken a slot: the next one waits its period.
+    spent: bool,
 }
 
 impl Probe {
@@ -95,13 +97,25 @@ impl Probe {
         Self {
             door: door.clone(),
             began: Instant::now(),
+            spent: false,
         }
+    }
+}
+
+/// The probe, if there is one, may have taken a slot.
+fn spend(probe: &mut Option<Probe>) {
+    if let Some(probe) = probe {
+        probe.spent = true;
     }
 }
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        self.door.gate.probe_ended(self.began);
+        if self.spent {
+            self.door.gate.probe_ended(self.began);
+        } else {
+            self.door.gate.probe_told_nothing();
+        }
     }
 }
 
@@ -111,7 +125,7 @@ async fn call(
     campaign: &Arc<LiveCampaign>,
     waiting: Vec<Waiting>,
     in_flight: InFlight,
-    probe: Option<Probe>,
+    mut probe: Option<Probe>,
 ) {
     let metrics = &door.parts.metrics;
     let batch = door.instance.batch(door.batches.fetch_add(1, Ordering::Relaxed));
@@ -141,6 +155,7 @@ async fn call(
             judged(call, reserved, claims, replies);
         }
         Ok(ReserveAnswer::Judged(reserved)) => {
+            spend(&mut probe);
             tracing::error!(
                 campaign = %campaign.row.name, %batch, claims = claims.len(), outcomes = reserved.outcomes.len(),
                 "a reserve call answered another number of claims than it was asked; its claims are unknown"
@@ -165,6 +180,7 @@ async fn call(
             }
         }
         Err(error) => {
+            spend(&mut probe);
             tracing::warn!(campaign = %campaign.row.name, %batch, claims = claims.len(), %error, "a reserve call failed");
             for ((_, request), reply) in claims.into_iter().zip(replies) {
                 door.answer(reply, decision::reserve_failed(&error, request));
@@ -213,6 +229,9 @@ fn judged(mut call: Call, reserved: Reserved, claims: Vec<(UserId, RequestId)>, 
         reserved_at: reserved.at_ms,
         claims: recorded,
     };
+    if !record.claims.is_empty() {
+        spend(&mut call.probe);
+    }
     let door = call.door.clone();
     if !ours {
         door.tasks.spawn(foreign(call, record, awaiting));

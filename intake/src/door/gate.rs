@@ -14,7 +14,8 @@ const PROBE_PERIOD: Duration = Duration::from_secs(1);
 pub enum Admission {
     /// As always.
     Open,
-    /// As the one claim that tries whether Kafka is back. Its end has to be told with [`Gate::probe_ended`].
+    /// As the one claim that tries whether Kafka is back. Its end has to be told with [`Gate::probe_ended`] or
+    /// [`Gate::probe_told_nothing`].
     Probe,
     /// Not now.
     Shut,
@@ -71,9 +72,15 @@ impl Gate {
         }
     }
 
-    /// A probe that began at `began` has ended, however: the next one may follow a period after it.
+    /// A probe that began at `began` has ended with a record that was tried: the next one may follow a period after it.
     pub fn probe_ended(&self, began: Instant) {
         self.next_probe.store(self.ms(began + PROBE_PERIOD), Ordering::Release);
+    }
+
+    /// A probe has ended without a record (sold out, a duplicate, refused): it took no slot and told nothing. The next
+    /// claim tries, or those of a campaign that is sold out would use up the tries of all others.
+    pub fn probe_told_nothing(&self) {
+        self.next_probe.store(0, Ordering::Release);
     }
 
     /// A record was acknowledged. True if that opened the gate.
@@ -134,6 +141,17 @@ mod tests {
         gate.probe_ended(first);
         assert_eq!(gate.admit(true, || first + SECOND / 2), Admission::Shut);
         assert_eq!(gate.admit(true, || first + SECOND), Admission::Probe);
+    }
+
+    #[test]
+    fn a_probe_without_a_record_leaves_its_turn_to_the_next_claim() {
+        let gate = Gate::new(LIMIT);
+        let first = gate.origin + SECOND;
+        gate.shut(gate.origin);
+        assert_eq!(gate.admit(true, || first), Admission::Probe);
+        gate.probe_told_nothing();
+        assert_eq!(gate.admit(true, || first), Admission::Probe);
+        assert_eq!(gate.admit(true, || first), Admission::Shut);
     }
 
     #[test]
