@@ -19,7 +19,7 @@ use campaign::{
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::door::lane::Lane;
+use crate::{door::lane::Lane, numbers::Numbers};
 
 /// A query that takes longer counts as failed: claims for unknown names wait for it.
 const QUERY_LIMIT: Duration = Duration::from_secs(2);
@@ -30,6 +30,8 @@ pub struct LiveCampaign {
     pub row: CampaignRow,
     /// Where its claims wait. Outlives snapshots for as long as the campaign's id stays.
     pub lane: Arc<Lane>,
+    /// What its state said last. Outlives snapshots likewise.
+    pub numbers: Arc<Numbers>,
 }
 
 /// Why there is no campaign to answer with.
@@ -161,12 +163,12 @@ fn snapshot(rows: Vec<CampaignRow>, default_namespace: &str, old: &Snapshot) -> 
     for row in rows {
         let full = row.name.to_string();
         // A name that was archived and applied again is another campaign: it gets a lane of its own.
-        let lane = match old.get(&full) {
-            Some(known) if known.row.id == row.id => known.lane.clone(),
-            _ => Arc::default(),
+        let (lane, numbers) = match old.get(&full) {
+            Some(known) if known.row.id == row.id => (known.lane.clone(), known.numbers.clone()),
+            _ => Default::default(),
         };
         let bare = (row.name.namespace() == default_namespace).then(|| row.name.name().to_owned());
-        let campaign = Arc::new(LiveCampaign { row, lane });
+        let campaign = Arc::new(LiveCampaign { row, lane, numbers });
         if let Some(bare) = bare {
             next.insert(bare, campaign.clone());
         }

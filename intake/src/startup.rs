@@ -3,7 +3,6 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Router, serve::ListenerExt};
 use campaign::{
     kafka::{client::KafkaError, offsets::TopicReader, producer::Producer, topics},
     naming::PrefixError,
@@ -24,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     campaigns::Campaigns,
+    connections::{self, HEAD_LIMIT},
     door::{Door, DoorParts},
     http::{self, App},
     metrics::Metrics,
@@ -182,12 +182,18 @@ impl Open {
         let fresh = tokio::spawn(self.app.campaigns.clone().keep_fresh(shutdown.clone()));
         // Probes and metrics are answered until the last claim is.
         let internal_ends = CancellationToken::new();
-        let internal = tokio::spawn(serve(
+        let internal = tokio::spawn(connections::serve(
             self.internal,
             http::internal(self.app.clone()),
+            HEAD_LIMIT,
             internal_ends.clone(),
         ));
-        let public = tokio::spawn(serve(self.public, http::public(self.app.clone()), shutdown.clone()));
+        let public = tokio::spawn(connections::serve(
+            self.public,
+            http::public(self.app.clone()),
+            HEAD_LIMIT,
+            shutdown.clone(),
+        ));
 
         shutdown.cancelled().await;
         tracing::info!("shutting down: no new connections, claims on their way are finished");
@@ -204,19 +210,6 @@ impl Open {
         end_within(internal, CONNECTIONS_GRACE, "internal connections").await;
         fresh.abort();
         tracing::info!("the door is shut");
-    }
-}
-
-async fn serve(listener: TcpListener, router: Router, ends: CancellationToken) {
-    let listener = listener.tap_io(|connection| {
-        // Answers are small and complete: there is nothing to wait for.
-        let _ = connection.set_nodelay(true);
-    });
-    let served = axum::serve(listener, router)
-        .with_graceful_shutdown(ends.cancelled_owned())
-        .await;
-    if let Err(error) = served {
-        tracing::error!(%error, "a listener ended");
     }
 }
 

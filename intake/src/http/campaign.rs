@@ -1,4 +1,4 @@
-//! `GET /campaigns/{name}`: what a shop window shows.
+//! `GET /campaigns/{name}`: what a shop window shows, at most a quarter of a second old.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) struct CampaignAnswer {
     campaign: CampaignName,
     /// Coupons in all.
     quantity: i64,
-    /// Coupons that are free now. `null` once the campaign is over and its state is gone.
+    /// Coupons that were free at most a quarter of a second ago. `null` once the campaign is over and its state is gone.
     available: Option<i64>,
     /// The window, if any.
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -88,11 +88,13 @@ async fn show(app: &App, text: &str) -> Result<Response, Problem> {
         .terms
         .closes_at
         .is_some_and(|closes_at| closes_at <= Timestamp::now());
-    let state = app.state.state(&row.name).await.map_err(|error| {
-        tracing::warn!(campaign = %row.name, %error, "a state could not be read");
-        Problem::new(Code::StateUnavailable, "Redis could not be asked; try again")
-    })?;
-    let shown = match state {
+    let Some(state) = campaign.numbers.read(&app.state, &row.name).await else {
+        return Err(Problem::new(
+            Code::StateUnavailable,
+            "Redis could not be asked; try again",
+        ));
+    };
+    let shown = match state.as_ref() {
         StateAnswer::Present(numbers) if numbers.campaign == row.id => CampaignAnswer {
             campaign: row.name.clone(),
             quantity: numbers.quantity,

@@ -1,6 +1,6 @@
 //! `POST /coupon-issues`: claims a coupon.
 
-use std::{borrow::Cow, fmt::Write, sync::Arc};
+use std::{borrow::Cow, fmt::Write, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
@@ -25,6 +25,8 @@ use crate::door::decision::Answer;
 const BODY_LIMIT: usize = 16 * 1024;
 /// Longest `Idempotency-Key`, in characters.
 const KEY_LIMIT: usize = 255;
+/// Longest time for a body to come.
+const BODY_TIME: Duration = Duration::from_secs(10);
 const KEY_HEADER: &str = "idempotency-key";
 
 /// A claim.
@@ -137,7 +139,14 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
     if announced.is_some_and(|length| length > BODY_LIMIT) {
         return Err(too_large());
     }
-    axum::body::to_bytes(body, BODY_LIMIT).await.map_err(|error| {
+    let read = tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, BODY_LIMIT));
+    let Ok(read) = read.await else {
+        return Err(Problem::new(
+            Code::InvalidBody,
+            "the body did not come within 10 seconds",
+        ));
+    };
+    read.map_err(|error| {
         let mut source: Option<&dyn std::error::Error> = Some(&error);
         while let Some(cause) = source {
             if cause.is::<http_body_util::LengthLimitError>() {

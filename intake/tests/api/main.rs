@@ -13,6 +13,7 @@ mod openapi;
 mod overload;
 mod rebuild;
 mod shutdown;
+mod slow_clients;
 mod startup;
 mod status;
 mod unknown_names;
