@@ -1,5 +1,7 @@
 //! Kafka that does not take records, or whose acknowledgements are lost.
 
+use std::time::Duration;
+
 use testkit::{eventually::eventually, kafka::KafkaServer, proxy::Treatment};
 
 use crate::app::{SOON, TestApp, count, users};
@@ -107,4 +109,74 @@ async fn the_same_key_is_answered_while_kafka_is_out() {
     })
     .await;
     assert_eq!(app.published(&campaign).await, ["u"]);
+}
+
+#[tokio::test]
+async fn claims_of_a_campaign_that_is_sold_out_do_not_use_up_the_tries_of_the_others() {
+    let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
+    let app = TestApp::start_with(|settings| settings.kafka = proxy.kafka_settings()).await;
+    let (sold_out, open) = (app.campaign(0).await, app.campaign(100).await);
+
+    proxy.replies(Treatment::Swallow);
+    assert_eq!(app.intake.claim(&open, "first").await.outcome(), Some("unknown"));
+    proxy.restore();
+
+    // Many come for what is sold out, and few for the other.
+    let crowd = async {
+        let mut n = 0;
+        loop {
+            app.intake.claim_all(&sold_out, users(&format!("crowd-{n}"), 200)).await;
+            n += 1;
+        }
+    };
+    let opens = eventually(
+        Duration::from_secs(8),
+        "the door opens for the other campaign",
+        async || app.intake.claim(&open, "second").await.code() == "SUCCESS",
+    );
+    tokio::select! {
+        () = crowd => unreachable!("the crowd does not end"),
+        () = opens => {}
+    }
+}
+
+#[tokio::test]
+async fn acknowledgements_that_are_late_but_in_time_do_not_shut_the_door() {
+    let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
+    let app = TestApp::start_with(|settings| settings.kafka = proxy.kafka_settings()).await;
+    let campaign = app.campaign(1_000).await;
+    assert_eq!(app.intake.claim(&campaign, "first").await.code(), "SUCCESS");
+
+    proxy.replies(Treatment::Delay(app.installation.installation.publish_timeout / 3));
+    for round in 0..3 {
+        let replies = app.intake.claim_all(&campaign, users(&format!("u{round}"), 100)).await;
+        assert_eq!(count(&replies, "SUCCESS"), 100, "{replies:?}");
+        assert_eq!(app.intake.metric("coupon_intake_kafka_open").await, 1.0);
+    }
+}
+
+#[tokio::test]
+async fn a_broker_that_falls_silent_costs_no_more_slots_than_claims_in_flight() {
+    const IN_FLIGHT: usize = 50;
+    let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
+    let app = TestApp::start_with(|settings| {
+        settings.kafka = proxy.kafka_settings();
+        settings.door.max_in_flight = IN_FLIGHT;
+    })
+    .await;
+    let campaign = app.campaign(1_000).await;
+    assert_eq!(app.intake.claim(&campaign, "first").await.code(), "SUCCESS");
+
+    proxy.replies(Treatment::Swallow);
+    let mut unknown = 0;
+    for round in 0.. {
+        let replies = app.intake.claim_all(&campaign, users(&format!("u{round}"), 200)).await;
+        unknown += replies.iter().filter(|(_, reply)| reply.outcome().is_some()).count();
+        if count(&replies, "COUPON_ISSUE_KAFKA_ERROR") == replies.len() {
+            break;
+        }
+    }
+    let taken = app.numbers(&campaign).await.taken as usize - 1;
+    assert_eq!(taken, unknown, "whoever was told a plain no has no slot");
+    assert!(taken <= IN_FLIGHT, "{taken} slots for {IN_FLIGHT} claims in flight");
 }
