@@ -37,10 +37,15 @@ make_image() {
 }
 
 install_chart() {
-    local own=()
+    local own=() id component annotations=()
+    # A cluster that stayed has pods of the image before: another id makes them new.
+    id=$("$cluster" exec docker image inspect --format '{{.Id}}' "$image")
+    for component in operator intake worker; do
+        annotations+=(--set-string "$component.podAnnotations.image=${id#sha256:}")
+    done
     [ "$("$cluster" engine)" = registry ] || own=(--values e2e/own-images.yaml)
     "$cluster" exec helm upgrade --install coupon charts/coupon --namespace coupon --create-namespace \
-        --values charts/coupon/values-dev.yaml --values e2e/values.yaml "${own[@]}"
+        --values charts/coupon/values-dev.yaml --values e2e/values.yaml "${own[@]}" "${annotations[@]}"
     for component in operator intake worker; do
         "$cluster" exec kubectl -n coupon rollout status "deployment/coupon-$component" --timeout=300s || {
             explain
