@@ -167,10 +167,13 @@ fn shapes(client: &ClientConfig, names: &[String]) -> Result<Shapes, KafkaError>
                 .min()
         })
         .collect();
-    Ok(Shapes {
-        topics,
-        broker: metadata.orig_broker_id(),
-    })
+    // Not the one that answered: it may be known by its bootstrap address only, and then has no id.
+    let broker = metadata
+        .brokers()
+        .first()
+        .ok_or_else(|| KafkaError::unavailable("list the brokers", "none is known"))?
+        .id();
+    Ok(Shapes { topics, broker })
 }
 
 async fn describe(
