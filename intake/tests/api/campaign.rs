@@ -88,15 +88,22 @@ async fn a_page_that_everybody_reloads_asks_redis_a_few_times_a_second() {
         calls.map(|calls| calls.parse::<u64>().unwrap()).sum()
     };
 
-    let (before, began) = (scripts_run().await, Instant::now());
     let path = format!("/campaigns/{campaign}");
+    // What the door saw before there was a state may be shown a while longer.
+    eventually(SOON, "the numbers are shown", async || {
+        app.intake.get(&path).await.status == 200
+    })
+    .await;
+
+    let (before, began) = (scripts_run().await, Instant::now());
     let shown = futures::future::join_all((0..500).map(|_| app.intake.get(&path))).await;
     let (ran, periods) = (
         scripts_run().await - before,
         began.elapsed().div_duration_f64(LONGEST_AGE),
     );
 
-    assert!(shown.iter().all(|shown| shown.status == 200), "{shown:?}");
+    let refused = shown.iter().find(|shown| shown.status != 200);
+    assert!(refused.is_none(), "{refused:?}");
     assert!(
         ran as f64 <= periods + 1.0,
         "{ran} scripts for 500 pages in {periods} periods"

@@ -83,16 +83,12 @@ async fn servers_that_are_not_there() {
 
 #[tokio::test]
 async fn logs_that_go_to_no_terminal_have_no_colours() {
+    // It gets as far as Kafka's client, which says something at once, and is refused there.
+    let installation = TestInstallation::start().await.unwrap();
     let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_intake"))
-        .args([
-            "--log",
-            "trace",
-            "--redis-url",
-            "redis://127.0.0.1:1",
-            "--kafka-brokers",
-            "127.0.0.1:1",
-        ])
-        .args(["--postgres-url", "postgres://nobody@127.0.0.1:1/none"])
+        .args(["--log", "trace", "--kafka-brokers", "127.0.0.1:1"])
+        .args(["--redis-url", &installation.redis.redis_urls[0]])
+        .args(["--postgres-url", &installation.postgres.postgres_url])
         .output()
         .await
         .unwrap();
