@@ -1,0 +1,54 @@
+//! The one recorder of Kubernetes events. An event is an extra: where it cannot be written, the log has it.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube_runtime::events::{Event, EventType, Recorder, Reporter};
+
+/// The API server takes notes up to 1 kB.
+const NOTE_MAX: usize = 1_000;
+
+/// Records events.
+#[derive(Clone)]
+pub struct Events {
+    recorder: Recorder,
+}
+
+impl Events {
+    /// In the name of this replica.
+    pub fn new(client: Client, pod: &str) -> Self {
+        let reporter = Reporter {
+            controller: "coupon-operator".to_owned(),
+            instance: Some(pod.to_owned()),
+        };
+        Self {
+            recorder: Recorder::new(client, reporter),
+        }
+    }
+
+    /// Something happened as it should.
+    pub async fn normal(&self, about: &ObjectReference, action: &str, reason: &str, note: &str) {
+        self.publish(EventType::Normal, about, action, reason, note).await;
+    }
+
+    /// Something that somebody should look at.
+    pub async fn warning(&self, about: &ObjectReference, action: &str, reason: &str, note: &str) {
+        self.publish(EventType::Warning, about, action, reason, note).await;
+    }
+
+    async fn publish(&self, type_: EventType, about: &ObjectReference, action: &str, reason: &str, note: &str) {
+        let mut end = note.len().min(NOTE_MAX);
+        while !note.is_char_boundary(end) {
+            end -= 1;
+        }
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note[..end].to_owned()),
+            action: action.to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.recorder.publish(&event, about).await {
+            tracing::warn!(%error, reason, note, "event could not be recorded");
+        }
+    }
+}
