@@ -29,3 +29,4 @@ fi
 for values in charts/coupon/values-dev.yaml charts/coupon/tests/*.yaml; do
     step helm lint --strict --quiet charts/coupon --values "$values"
 done
+step diff --recursive crds charts/coupon/files/crds

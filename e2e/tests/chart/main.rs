@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod definitions;
 mod network;
 mod pods;
 mod rights;
