@@ -123,9 +123,13 @@ async fn run(target: &Target<'_>, step: &Step, outcome: &mut Outcome) -> Result<
             let row = aligner()?.database.create_campaign(target.name, &wanted.terms).await?;
             outcome.created = row.epoch.0 == 0;
         }
-        (Step::Apply, Some(wanted)) => drop(aligner()?.apply(target.name, &wanted.terms).await?),
+        (Step::Apply, Some(wanted)) => {
+            aligner()?.apply(target.name, &wanted.terms).await?;
+        }
         (Step::Create | Step::Apply, None) => {}
-        (Step::Align, _) => drop(aligner()?.round(target.name).await?),
+        (Step::Align, _) => {
+            aligner()?.round(target.name).await?;
+        }
         (Step::Rebuild { reason, force }, _) => {
             match aligner()?.rebuilder.rebuild(target.name, *force).await? {
                 Rebuilt::Done { users, took, .. } => {
