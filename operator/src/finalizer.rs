@@ -11,7 +11,7 @@ use crate::{
     status::{FIELD_MANAGER, identity},
 };
 
-/// How often a removal starts anew when somebody else writes the same object.
+/// How often a removal starts anew when somebody else changes the finalizers.
 const ATTEMPTS: usize = 10;
 
 /// Why the finalizer could not be set or removed.
@@ -27,8 +27,8 @@ pub enum FinalizerError {
         /// As the API server put it.
         source: kube::Error,
     },
-    /// Somebody kept writing.
-    #[error("{0} kept changing under {ATTEMPTS} attempts to remove its finalizer; it is tried again")]
+    /// Somebody kept changing them.
+    #[error("the finalizers of {0} kept changing under {ATTEMPTS} attempts to remove ours; it is tried again")]
     Contended(String),
 }
 
@@ -52,8 +52,9 @@ pub async fn set(api: &Api<Object>, meta: &ObjectMeta) -> Result<(), FinalizerEr
         })
 }
 
-/// Removes it, whoever put it there: after a restore from a backup, it belongs to the tool that restored it. The
-/// object's version goes along, so that nobody else's finalizer is lost; status writes in between only repeat it.
+/// Removes it, whoever put it there: after a restore from a backup, it belongs to the tool that restored it. The patch
+/// holds only for the list that was read, so that nobody else's finalizer is lost; writes to anything else, such as the
+/// status, do not disturb it.
 pub async fn remove(api: &Api<Object>, meta: &ObjectMeta) -> Result<(), FinalizerError> {
     let name = meta.name.clone().unwrap_or_default();
     let failed = |source| FinalizerError::Api {
@@ -69,24 +70,26 @@ pub async fn remove(api: &Api<Object>, meta: &ObjectMeta) -> Result<(), Finalize
         if object.uid() != meta.uid || !is_set(kube::Resource::meta(&object)) {
             return Ok(());
         }
-        let others: Vec<&String> = object
-            .finalizers()
-            .iter()
-            .filter(|finalizer| *finalizer != FINALIZER)
-            .collect();
-        let patch = serde_json::json!({
-            "metadata": {"resourceVersion": object.resource_version(), "finalizers": others}
-        });
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        match api.patch(&name, &params, &Patch::Merge(&patch)).await {
+        let patch = removal(object.uid().as_deref(), object.finalizers()).map_err(failed)?;
+        match api.patch(&name, &PatchParams::default(), &patch).await {
             Ok(_) => return Ok(()),
             Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
-            Err(kube::Error::Api(status)) if status.is_conflict() => {}
+            // What was read is not there any more.
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_invalid() => {}
             Err(source) => return Err(failed(source)),
         }
     }
     Err(FinalizerError::Contended(name))
+}
+
+fn removal(uid: Option<&str>, finalizers: &[String]) -> Result<Patch<()>, kube::Error> {
+    let others: Vec<&String> = finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
+    let operations = serde_json::json!([
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "test", "path": "/metadata/finalizers", "value": finalizers},
+        {"op": "replace", "path": "/metadata/finalizers", "value": others},
+    ]);
+    Ok(Patch::Json(
+        serde_json::from_value(operations).map_err(kube::Error::SerdeError)?,
+    ))
 }

@@ -69,7 +69,7 @@ pub const FORCE_DELETE_ANNOTATION: &str = "coupon-operator.dev/force-delete";
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
-#[x_kube(validation = Rule::new("!has(self.opensAt) || !has(self.closesAt) || timestamp(self.opensAt) < timestamp(self.closesAt)")
+#[x_kube(validation = Rule::new("!has(self.opensAt) || !has(self.closesAt) || self.opensAt < self.closesAt")
     .message("closesAt must be after opensAt").field_path(".closesAt"))]
 #[serde(rename_all = "camelCase")]
 pub struct CouponCampaignSpec {
