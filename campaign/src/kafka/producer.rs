@@ -142,8 +142,9 @@ impl Producer {
             .set("enable.idempotence", "true")
             .set("acks", "all")
             .set("message.timeout.ms", delivery_timeout.as_millis().max(1).to_string())
-            // A record is a whole batch of claims already: waiting for more only adds latency.
-            .set("linger.ms", "0")
+            // Few requests may be under way at once, so that records that come together go together: without it, claims
+            // wait for requests of one record each.
+            .set("linger.ms", "2")
             // Tells that a broker is back although nothing is sent.
             .set("statistics.interval.ms", "1000");
         let inner = config
