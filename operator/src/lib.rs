@@ -14,6 +14,7 @@ pub mod events;
 pub mod finalizer;
 pub mod health;
 pub mod lease;
+pub mod let_go;
 pub mod metrics;
 pub mod reconcile;
 pub mod resource;

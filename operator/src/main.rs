@@ -2,7 +2,7 @@
 
 use campaign::process::{LogSettings, shutdown_on_signals};
 use clap::{Parser, Subcommand};
-use operator::{crd, settings::OperatorSettings, startup};
+use operator::{crd, let_go, settings::OperatorSettings, startup};
 
 /// Keeps campaigns as their CouponCampaign objects want them.
 #[derive(Debug, Parser)]
@@ -20,6 +20,8 @@ struct Arguments {
 enum Command {
     /// Prints the CustomResourceDefinition that belongs to this release.
     Crd,
+    /// Takes the finalizer off all campaigns, for an uninstall: nothing else of them changes.
+    LetGo,
 }
 
 #[tokio::main]
@@ -30,6 +32,12 @@ async fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     arguments.logs.install()?;
+    if let Some(Command::LetGo) = arguments.command {
+        let client = kube::Client::try_default().await?;
+        let count = let_go::let_go(&client, &arguments.operator.cluster.namespaces()).await?;
+        tracing::info!(count, "campaigns were let go");
+        return Ok(());
+    }
     startup::start(arguments.operator, shutdown_on_signals()?)
         .await?
         .wait()

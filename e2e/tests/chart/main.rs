@@ -7,6 +7,7 @@ mod network;
 mod pods;
 mod rights;
 mod servers;
+mod types;
 mod values;
 
 const DEV: &str = "values-dev.yaml";

@@ -5,6 +5,9 @@ use serde_json::Value;
 
 use crate::{DEV, PRODUCTION};
 
+/// What is there while the release is: without the roles of people and of the uninstall.
+const RUNNING: &[&str] = &["aggregatedRoles=false", "operator.letGoOnUninstall=false"];
+
 fn allowed(roles: &[&Value]) -> Vec<String> {
     let texts = |list: &Value| -> Vec<String> {
         list.as_array()
@@ -28,11 +31,11 @@ fn allowed(roles: &[&Value]) -> Vec<String> {
 
 #[tokio::test]
 async fn campaigns_are_watched_in_the_whole_cluster_or_in_named_namespaces() {
-    let everywhere = render(DEV, &["aggregatedRoles=false"]).await.unwrap();
+    let everywhere = render(DEV, RUNNING).await.unwrap();
     assert_eq!(everywhere.of_kind("ClusterRole").len(), 1);
     assert_eq!(everywhere.of_kind("Role").len(), 1);
 
-    let named = render(PRODUCTION, &["aggregatedRoles=false"]).await.unwrap();
+    let named = render(PRODUCTION, RUNNING).await.unwrap();
     assert!(named.of_kind("ClusterRole").is_empty());
     assert!(named.of_kind("ClusterRoleBinding").is_empty());
     let namespaces: Vec<&str> = named
@@ -46,7 +49,7 @@ async fn campaigns_are_watched_in_the_whole_cluster_or_in_named_namespaces() {
 
 #[tokio::test]
 async fn the_operator_changes_campaigns_and_the_scale_of_two_deployments_and_nothing_else() {
-    let rendered = render(DEV, &["aggregatedRoles=false"]).await.unwrap();
+    let rendered = render(DEV, RUNNING).await.unwrap();
     let mut roles = rendered.of_kind("ClusterRole");
     roles.extend(rendered.of_kind("Role"));
     assert_eq!(
@@ -72,6 +75,29 @@ async fn the_operator_changes_campaigns_and_the_scale_of_two_deployments_and_not
         assert!(!text.contains("\"*\""), "{text}");
         if text.contains("deployments") {
             assert_eq!(rule["resourceNames"].as_array().unwrap().len(), 2, "{text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_uninstall_may_only_take_the_finalizer_off() {
+    for (values, kind, count) in [(DEV, "ClusterRole", 1), (PRODUCTION, "Role", 2)] {
+        let rendered = render(values, &["aggregatedRoles=false"]).await.unwrap();
+        let hooks: Vec<&Value> = rendered
+            .objects
+            .iter()
+            .filter(|object| object["metadata"]["annotations"]["helm.sh/hook"] == "post-delete")
+            .collect();
+        let roles: Vec<&Value> = hooks.iter().copied().filter(|object| object["kind"] == kind).collect();
+        assert_eq!(roles.len(), count, "{values}");
+        assert_eq!(
+            allowed(&roles),
+            ["get couponcampaigns", "list couponcampaigns", "patch couponcampaigns"]
+        );
+        // The account and its rights are there before the Job.
+        for hook in hooks {
+            let weight = hook["metadata"]["annotations"]["helm.sh/hook-weight"].as_str();
+            assert_eq!(weight.is_none(), hook["kind"] == "Job", "{hook}");
         }
     }
 }
