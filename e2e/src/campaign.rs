@@ -124,12 +124,13 @@ impl Campaign {
             .await
     }
 
-    /// Waits until every slot is an issued coupon or free.
-    pub async fn settled(&self, limit: Duration) -> Value {
+    /// Waits until so many coupons are issued and every other slot is free. The number is asked for because the status
+    /// is some seconds old: before a burst it was settled, too.
+    pub async fn settled(&self, limit: Duration, issued: i64) -> Value {
         let status = self
-            .until(limit, "is settled", |status| {
+            .until(limit, &format!("is settled with {issued} coupons"), |status| {
                 let number = |field: &str| status[field].as_i64();
-                number("pending") == Some(0) && number("taken").is_some() && number("taken") == number("issued")
+                number("pending") == Some(0) && number("taken") == Some(issued) && number("issued") == Some(issued)
             })
             .await;
         let number = |field: &str| status[field].as_i64().unwrap_or_default();

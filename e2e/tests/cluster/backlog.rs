@@ -56,6 +56,6 @@ async fn workers_grow_with_the_backlog_stay_through_an_outage_and_go_when_it_is_
 
     processing_rate("0").await;
     burst.finish().await.unwrap();
-    sale.settled(SETTLED).await;
+    sale.settled(SETTLED, 2000).await;
     replicas_until(PODS, "worker", |count| count == 1).await;
 }
