@@ -70,8 +70,12 @@ up() {
     fi
     echo "$engine" >"$box/$cluster.engine"
     if inside kind get clusters 2>/dev/null | grep -qx "$cluster"; then
-        say "it is up already"
-        return
+        if inside kubectl --request-timeout=10s get --raw /readyz >/dev/null 2>&1; then
+            say "it is up already"
+            return
+        fi
+        say "it is there and does not answer, as after a reboot: making it anew"
+        inside kind delete cluster --name "$cluster"
     fi
     inside kind create cluster --name "$cluster" "${image[@]}" --wait 180s
 }
