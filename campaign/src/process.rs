@@ -59,7 +59,8 @@ impl LogSettings {
             .with_writer(io::stderr);
         match self.log_format {
             LogFormat::Text => logs.try_init(),
-            LogFormat::Json => logs.json().flatten_event(true).try_init(),
+            // The list has the innermost span, too.
+            LogFormat::Json => logs.json().flatten_event(true).with_current_span(false).try_init(),
         }
         .map_err(|error| ProcessError::Logs(error.to_string()))
     }

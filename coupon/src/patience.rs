@@ -15,10 +15,16 @@ where
     F: Future<Output = Result<T, E>>,
 {
     let deadline = Instant::now() + within;
+    let mut said = String::new();
     loop {
         match attempt().await {
             Err(error) if Instant::now() + PAUSE < deadline => {
-                tracing::warn!(%error, "not yet, trying again");
+                // Two tries a second: only what is new is worth a line.
+                let error = error.to_string();
+                if error != said {
+                    tracing::warn!(error, "not yet, trying again");
+                    said = error;
+                }
                 tokio::time::sleep(PAUSE).await;
             }
             decided => return decided,

@@ -47,8 +47,21 @@ impl Events {
             action: action.to_owned(),
             secondary: None,
         };
-        if let Err(error) = self.recorder.publish(&event, about).await {
-            tracing::warn!(%error, reason, note, "event could not be recorded");
+        match self.recorder.publish(&event, about).await {
+            Ok(()) => {}
+            Err(error) if namespace_is_going(&error) => {
+                tracing::debug!(reason, note, "no event is recorded in a namespace that is going");
+            }
+            Err(error) => tracing::warn!(%error, reason, note, "event could not be recorded"),
         }
     }
+}
+
+/// Nothing can be created in a namespace that is being deleted, and nobody would read it there.
+fn namespace_is_going(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
