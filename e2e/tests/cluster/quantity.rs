@@ -58,7 +58,9 @@ async fn a_campaign_is_paused_and_goes_on() {
         .unwrap();
     door.claim_until(SOON, &sale, "before", "SUCCESS").await;
     sale.change(json!({"paused": true})).await.unwrap();
-    door.claim_until(SOON, &sale, "meanwhile", "PAUSED").await;
+    // A holder asks: anybody else would be given a coupon before it is paused.
+    door.claim_until(SOON, &sale, "before", "PAUSED").await;
+    assert_eq!(door.claim(&sale, "meanwhile").await.unwrap(), "PAUSED");
     sale.until(SOON, "is paused", |status| status["state"] == "Paused")
         .await;
     sale.change(json!({"paused": false})).await.unwrap();
