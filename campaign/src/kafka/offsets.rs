@@ -7,8 +7,8 @@ use std::{
 };
 
 use rdkafka::{
-    ClientConfig, Message, Offset, TopicPartitionList,
-    consumer::{BaseConsumer, Consumer},
+    ClientConfig, ClientContext, Message, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer, ConsumerContext},
     error::KafkaError as ClientError,
 };
 
@@ -37,6 +37,17 @@ pub struct PastEnd {
     /// Where it ends.
     pub end: i64,
 }
+
+/// What goes wrong is an answer's error. The client library would also log it, and the end of a partition with it.
+struct Quiet;
+
+impl ClientContext for Quiet {
+    fn error(&self, error: ClientError, reason: &str) {
+        tracing::debug!(%error, reason, "kafka reader error");
+    }
+}
+
+impl ConsumerContext for Quiet {}
 
 /// Reads offsets and records.
 #[derive(Clone)]
@@ -107,14 +118,18 @@ impl TopicReader {
         .await
     }
 
-    fn consumer(&self) -> Result<BaseConsumer, KafkaError> {
+    fn consumer(&self) -> Result<BaseConsumer<Quiet>, KafkaError> {
         self.config
-            .create()
+            .create_with_context(Quiet)
             .map_err(|error| KafkaError::Unsuitable(format!("the Kafka reader cannot be made: {error}")))
     }
 
     /// Leaders move, and for a moment nobody is one: asked again until the limit is over.
-    fn watermarks_with(&self, consumer: &BaseConsumer, topic: &str) -> Result<HashMap<i32, Watermarks>, KafkaError> {
+    fn watermarks_with(
+        &self,
+        consumer: &BaseConsumer<Quiet>,
+        topic: &str,
+    ) -> Result<HashMap<i32, Watermarks>, KafkaError> {
         let began = Instant::now();
         loop {
             match self.ask_watermarks(consumer, topic) {
@@ -127,7 +142,11 @@ impl TopicReader {
         }
     }
 
-    fn ask_watermarks(&self, consumer: &BaseConsumer, topic: &str) -> Result<HashMap<i32, Watermarks>, KafkaError> {
+    fn ask_watermarks(
+        &self,
+        consumer: &BaseConsumer<Quiet>,
+        topic: &str,
+    ) -> Result<HashMap<i32, Watermarks>, KafkaError> {
         let metadata = consumer
             .fetch_metadata(Some(topic), self.timeout)
             .map_err(|error| KafkaError::unavailable(format!("read the metadata of {topic}"), error))?;
