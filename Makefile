@@ -6,7 +6,7 @@ SHELL := /bin/bash
 # rustup and scripts/install-helm.sh install there; a fresh shell may not know it yet.
 export PATH := $(HOME)/.cargo/bin:$(PATH):$(HOME)/.cache/kindbox/bin
 
-.PHONY: help install lint test demo dev bench e2e
+.PHONY: help install lint test demo dev torture bench e2e
 
 help: ## Lists the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):[^#]*## ?/  make \1\t/' | expand -t 18
@@ -25,6 +25,10 @@ demo: install ## Sells a campaign out on this machine and audits the result
 
 dev: install ## Runs the whole system on this machine until Ctrl-C
 	cargo run --package coupon -- dev -f examples/flash-sale.yaml
+
+torture: install ## Breaks everything at random while clients claim, and judges the answers (SEEDS=1..3, SECONDS=60)
+	cargo build --package intake --package worker --package torture
+	cargo run --package torture -- --log error,librdkafka=off,rdkafka=off --seeds $(or $(SEEDS),1..3) --seconds $(or $(SECONDS),60)$(if $(RESUME), --resume $(RESUME))
 
 bench: ## Not here yet: comes with the benchmark suite
 	@echo "make bench: the benchmark suite is not part of this release yet" >&2; exit 1

@@ -35,6 +35,7 @@ pub enum Treatment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Behavior {
     accepting: bool,
+    upstream: u16,
     requests: Treatment,
     replies: Treatment,
     /// Connections of an older generation are cut.
@@ -60,6 +61,7 @@ impl Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
         let (behavior, seen) = watch::channel(Behavior {
             accepting: true,
+            upstream,
             requests: Treatment::Pass,
             replies: Treatment::Pass,
             generation: 0,
@@ -70,7 +72,7 @@ impl Proxy {
             tasks: TaskTracker::new(),
             ended: CancellationToken::new(),
         };
-        let accept = accept(listener, port, upstream, seen, proxy.tasks.clone(), proxy.ended.clone());
+        let accept = accept(listener, port, seen, proxy.tasks.clone(), proxy.ended.clone());
         tokio::spawn(proxy.ended.clone().run_until_cancelled_owned(accept));
         Ok(proxy)
     }
@@ -124,6 +126,14 @@ impl Proxy {
         self.behavior.send_modify(|behavior| behavior.generation += 1);
     }
 
+    /// Leads to another server from now on, as an address does that moved: all connections are cut.
+    pub fn lead_to(&self, upstream: u16) {
+        self.behavior.send_modify(|behavior| {
+            behavior.upstream = upstream;
+            behavior.generation += 1;
+        });
+    }
+
     /// Cuts all connections and refuses new ones, as if the server were down.
     pub fn refuse(&self) {
         self.behavior.send_modify(|behavior| {
@@ -142,7 +152,6 @@ impl Drop for Proxy {
 async fn accept(
     listener: TcpListener,
     port: u16,
-    upstream: u16,
     mut behavior: watch::Receiver<Behavior>,
     tasks: TaskTracker,
     ended: CancellationToken,
@@ -167,7 +176,7 @@ async fn accept(
         tokio::select! {
             changed = behavior.changed() => if changed.is_err() { return },
             accepted = open.accept() => if let Ok((client, _)) = accepted {
-                let connection = connect(client, upstream, behavior.clone());
+                let connection = connect(client, behavior.clone());
                 tasks.spawn(ended.clone().run_until_cancelled_owned(connection));
             },
         }
@@ -175,8 +184,10 @@ async fn accept(
 }
 
 /// Serves one connection until either side closes it or it is cut.
-async fn connect(client: TcpStream, upstream: u16, mut behavior: watch::Receiver<Behavior>) {
-    let generation = behavior.borrow().generation;
+async fn connect(client: TcpStream, mut behavior: watch::Receiver<Behavior>) {
+    let Behavior {
+        generation, upstream, ..
+    } = *behavior.borrow();
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, upstream)).await else {
         return;
     };

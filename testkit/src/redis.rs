@@ -229,6 +229,37 @@ impl RedisServer {
             .map_err(io_error("read the snapshot"))
     }
 
+    /// Follows the server at `port` on 127.0.0.1 from now on; what it held is replaced.
+    pub async fn follow(&self, port: u16) -> Result<(), ServerError> {
+        self.command("follow another server", &["REPLICAOF", "127.0.0.1", &port.to_string()])
+            .await
+    }
+
+    /// Follows nobody any more: it is a primary with what it holds.
+    pub async fn promote(&self) -> Result<(), ServerError> {
+        self.command("become the primary", &["REPLICAOF", "NO", "ONE"]).await
+    }
+
+    /// Removes every key.
+    pub async fn flush(&self) -> Result<(), ServerError> {
+        self.command("remove its keys", &["FLUSHALL"]).await
+    }
+
+    /// Forgets the scripts that it was sent.
+    pub async fn forget_scripts(&self) -> Result<(), ServerError> {
+        self.command("forget its scripts", &["SCRIPT", "FLUSH"]).await
+    }
+
+    async fn command(&self, what: &'static str, words: &[&str]) -> Result<(), ServerError> {
+        let run = async {
+            let mut connection = self.connection().await?;
+            let mut command = redis::Cmd::new();
+            command.arg(words);
+            command.query_async::<()>(&mut connection).await
+        };
+        run.await.map_err(refused(what))
+    }
+
     /// Freezes it (SIGSTOP): connections stay open and nothing answers.
     pub fn freeze(&self) -> Result<(), ServerError> {
         self.signal(Signal::Stop)

@@ -1,0 +1,317 @@
+//! Draws the faults of a run from its seed. The same seed gives the same faults at the same times; what they meet differs
+//! from run to run, since processes and servers are real.
+
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
+use serde::Serialize;
+
+/// Intakes of a run.
+pub const INTAKES: usize = 2;
+/// Workers of a run.
+pub const WORKERS: usize = 2;
+
+/// A process of the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// An intake, by its number.
+    Intake(usize),
+    /// A worker, by its number.
+    Worker(usize),
+}
+
+impl Target {
+    /// All of them, intakes first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..INTAKES).map(Self::Intake).chain((0..WORKERS).map(Self::Worker))
+    }
+
+    /// Its place among all of them.
+    pub fn index(self) -> usize {
+        match self {
+            Self::Intake(i) => i,
+            Self::Worker(i) => INTAKES + i,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Intake(_) => "intake",
+            Self::Worker(_) => "worker",
+        }
+    }
+}
+
+/// A server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Server {
+    /// The primary.
+    Redis,
+    /// The broker.
+    Kafka,
+    /// The database.
+    Postgres,
+}
+
+impl Server {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Redis, Self::Kafka, Self::Postgres];
+
+    /// Its place in [`Server::ALL`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// What the wire between a process and a server does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wire {
+    /// Connections break, and new ones are refused.
+    Cut,
+    /// Everything takes longer.
+    Delay(Duration),
+    /// Requests wait and come later.
+    HoldRequests,
+    /// Answers wait and come later.
+    HoldReplies,
+    /// Answers are lost: what was asked is done.
+    LoseReplies,
+}
+
+/// One fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// SIGKILL; it starts again after the time.
+    Kill(Target, Duration),
+    /// SIGSTOP, and SIGCONT after the time.
+    Freeze(Target, Duration),
+    /// SIGTERM, and a new start.
+    Restart(Target),
+    /// A new start with a clock that is so many seconds off, until its next start.
+    ShiftClock(Target, i64),
+    /// FLUSHALL.
+    RedisFlush,
+    /// Killed, and started again without anything.
+    RedisRestartEmpty,
+    /// Killed, and started again from a snapshot some seconds old.
+    RedisRestartOld,
+    /// The replica hears nothing for the time, the primary dies, and the replica takes over.
+    RedisPromotion(Duration),
+    /// SIGSTOP for the time.
+    RedisStall(Duration),
+    /// SCRIPT FLUSH.
+    RedisScriptsForgotten,
+    /// Killed, and started again after the time.
+    KafkaKill(Duration),
+    /// SIGSTOP for the time.
+    KafkaStall(Duration),
+    /// Everything that the broker says comes later (first), for the time (second).
+    KafkaSlow(Duration, Duration),
+    /// The broker stores what an intake sends and its acknowledgements are lost, for the time.
+    KafkaAcksLost(usize, Duration),
+    /// Killed, and started again.
+    PostgresRestart,
+    /// Answers of the database to a worker are lost for moments, and its connections cut, so many times.
+    PostgresCutAtCommit(usize, u32),
+    /// Everything that the database says comes later (first), for the time (second).
+    PostgresSlow(Duration, Duration),
+    /// An older copy is put back after the time, as a failover that lost its last seconds; then the runbook.
+    PostgresPutBack(Duration),
+    /// The wire between a process and a server, for the time.
+    Network(Target, Server, Wire, Duration),
+}
+
+/// The names under which faults are counted.
+pub const KINDS: [&str; 26] = [
+    "kill-intake",
+    "kill-worker",
+    "freeze-intake",
+    "freeze-worker",
+    "restart-intake",
+    "restart-worker",
+    "clock-intake",
+    "clock-worker",
+    "redis-flush",
+    "redis-restart-empty",
+    "redis-restart-old",
+    "redis-promotion",
+    "redis-stall",
+    "redis-scripts-forgotten",
+    "kafka-kill",
+    "kafka-stall",
+    "kafka-slow",
+    "kafka-acks-lost",
+    "postgres-restart",
+    "postgres-cut-at-commit",
+    "postgres-slow",
+    "postgres-put-back",
+    "network-cut",
+    "network-delay",
+    "network-hold",
+    "network-lose-replies",
+];
+
+/// Dealt once a run: each shuts everything out for seconds, and a door that is always shut proves nothing.
+const HEAVY: [&str; 9] = [
+    "redis-flush",
+    "redis-restart-empty",
+    "redis-restart-old",
+    "redis-promotion",
+    "redis-stall",
+    "kafka-kill",
+    "kafka-stall",
+    "postgres-restart",
+    "postgres-put-back",
+];
+
+impl Fault {
+    /// The name under which it is counted.
+    pub fn kind(self) -> &'static str {
+        let of = |target: Target, intake, worker| if target.word() == "intake" { intake } else { worker };
+        match self {
+            Self::Kill(target, _) => of(target, "kill-intake", "kill-worker"),
+            Self::Freeze(target, _) => of(target, "freeze-intake", "freeze-worker"),
+            Self::Restart(target) => of(target, "restart-intake", "restart-worker"),
+            Self::ShiftClock(target, _) => of(target, "clock-intake", "clock-worker"),
+            Self::RedisFlush => "redis-flush",
+            Self::RedisRestartEmpty => "redis-restart-empty",
+            Self::RedisRestartOld => "redis-restart-old",
+            Self::RedisPromotion(_) => "redis-promotion",
+            Self::RedisStall(_) => "redis-stall",
+            Self::RedisScriptsForgotten => "redis-scripts-forgotten",
+            Self::KafkaKill(_) => "kafka-kill",
+            Self::KafkaStall(_) => "kafka-stall",
+            Self::KafkaSlow(..) => "kafka-slow",
+            Self::KafkaAcksLost(..) => "kafka-acks-lost",
+            Self::PostgresRestart => "postgres-restart",
+            Self::PostgresCutAtCommit(..) => "postgres-cut-at-commit",
+            Self::PostgresSlow(..) => "postgres-slow",
+            Self::PostgresPutBack(_) => "postgres-put-back",
+            Self::Network(_, _, Wire::Cut, _) => "network-cut",
+            Self::Network(_, _, Wire::Delay(_), _) => "network-delay",
+            Self::Network(_, _, Wire::HoldRequests | Wire::HoldReplies, _) => "network-hold",
+            Self::Network(_, _, Wire::LoseReplies, _) => "network-lose-replies",
+        }
+    }
+}
+
+/// A fault and when it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// Since the first claim.
+    pub at: Duration,
+    /// What.
+    pub fault: Fault,
+}
+
+/// Between two faults, in ms.
+const PAUSE: std::ops::Range<u64> = 400..2_000;
+/// Before the first fault, so that there is something to lose.
+const CALM: Duration = Duration::from_secs(2);
+
+/// The faults of a run. Kinds are dealt like cards, so that each comes about equally often; `clocks`: whether clocks can
+/// be shifted here.
+pub fn plan(seed: u64, length: Duration, clocks: bool) -> Vec<Step> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut deck: Vec<&'static str> = Vec::new();
+    let mut first_deck = true;
+    let mut steps = Vec::new();
+    let mut at = CALM;
+    while at < length {
+        if deck.is_empty() {
+            deck = KINDS
+                .into_iter()
+                .filter(|kind| clocks || !kind.starts_with("clock"))
+                .filter(|kind| first_deck || !HEAVY.contains(kind))
+                .collect();
+            deck.shuffle(&mut random);
+            first_deck = false;
+        }
+        if let Some(kind) = deck.pop() {
+            steps.push(Step {
+                at,
+                fault: draw(kind, &mut random),
+            });
+        }
+        at += Duration::from_millis(random.random_range(PAUSE));
+    }
+    steps
+}
+
+fn draw(kind: &str, random: &mut StdRng) -> Fault {
+    let millis = |random: &mut StdRng, range: std::ops::Range<u64>| Duration::from_millis(random.random_range(range));
+    let intake = random.random_range(0..INTAKES);
+    let worker = random.random_range(0..WORKERS);
+    let any = if random.random_bool(0.5) {
+        Target::Intake(intake)
+    } else {
+        Target::Worker(worker)
+    };
+    let server = Server::ALL[random.random_range(0..Server::ALL.len())];
+    // From shorter than any time-out to longer than leases and publish timeouts together.
+    let outage = millis(random, 200..4_000);
+    let hour = if random.random_bool(0.5) { 3_600 } else { -3_600 };
+    match kind {
+        "kill-intake" => Fault::Kill(Target::Intake(intake), millis(random, 0..1_500)),
+        "kill-worker" => Fault::Kill(Target::Worker(worker), millis(random, 0..1_500)),
+        "freeze-intake" => Fault::Freeze(Target::Intake(intake), millis(random, 300..6_500)),
+        "freeze-worker" => Fault::Freeze(Target::Worker(worker), millis(random, 300..6_500)),
+        "restart-intake" => Fault::Restart(Target::Intake(intake)),
+        "restart-worker" => Fault::Restart(Target::Worker(worker)),
+        "clock-intake" => Fault::ShiftClock(Target::Intake(intake), hour),
+        "clock-worker" => Fault::ShiftClock(Target::Worker(worker), hour),
+        "redis-flush" => Fault::RedisFlush,
+        "redis-restart-empty" => Fault::RedisRestartEmpty,
+        "redis-restart-old" => Fault::RedisRestartOld,
+        "redis-promotion" => Fault::RedisPromotion(millis(random, 50..1_500)),
+        "redis-stall" => Fault::RedisStall(millis(random, 200..4_000)),
+        "redis-scripts-forgotten" => Fault::RedisScriptsForgotten,
+        "kafka-kill" => Fault::KafkaKill(millis(random, 0..2_000)),
+        "kafka-stall" => Fault::KafkaStall(millis(random, 300..4_000)),
+        "kafka-slow" => Fault::KafkaSlow(millis(random, 50..700), outage),
+        "kafka-acks-lost" => Fault::KafkaAcksLost(intake, outage),
+        "postgres-restart" => Fault::PostgresRestart,
+        "postgres-cut-at-commit" => Fault::PostgresCutAtCommit(worker, random.random_range(2..12)),
+        "postgres-slow" => Fault::PostgresSlow(millis(random, 10..300), outage),
+        "postgres-put-back" => Fault::PostgresPutBack(millis(random, 1_500..5_000)),
+        "network-cut" => Fault::Network(any, server, Wire::Cut, outage),
+        "network-delay" => Fault::Network(any, server, Wire::Delay(millis(random, 20..900)), outage),
+        "network-hold" if random.random_bool(0.5) => Fault::Network(any, server, Wire::HoldRequests, outage),
+        "network-hold" => Fault::Network(any, server, Wire::HoldReplies, outage),
+        _ => Fault::Network(any, server, Wire::LoseReplies, outage),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_seed_always_gives_the_same_faults() {
+        assert_eq!(plan(7, MINUTE, true), plan(7, MINUTE, true));
+        assert_ne!(plan(7, MINUTE, true), plan(8, MINUTE, true));
+    }
+
+    #[test]
+    fn a_minute_has_every_kind_of_fault() {
+        for seed in 0..50 {
+            let kinds: BTreeSet<&str> = plan(seed, MINUTE, true).iter().map(|step| step.fault.kind()).collect();
+            let missing: Vec<&&str> = KINDS.iter().filter(|kind| !kinds.contains(**kind)).collect();
+            assert!(missing.is_empty(), "seed {seed} lacks {missing:?}");
+        }
+    }
+
+    #[test]
+    fn where_clocks_cannot_be_shifted_none_is() {
+        let steps = plan(1, MINUTE, false);
+        assert!(steps.iter().all(|step| !step.fault.kind().starts_with("clock")));
+    }
+}
