@@ -1,5 +1,5 @@
-# `make help` lists what there is. Everything uses one profile and one target folder: a second one would compile all
-# dependencies again.
+# `make help` lists what there is. Everything but `make bench` uses one profile: a second one compiles all dependencies
+# again.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
@@ -30,8 +30,9 @@ torture: install ## Breaks everything at random while clients claim, and judges 
 	cargo build --package intake --package worker --package torture
 	cargo run --package torture -- --log error,librdkafka=off,rdkafka=off --seeds $(or $(SEEDS),1..3) --seconds $(or $(SECONDS),60)$(if $(RESUME), --resume $(RESUME))
 
-bench: ## Not here yet: comes with the benchmark suite
-	@echo "make bench: the benchmark suite is not part of this release yet" >&2; exit 1
+bench: install ## Measures the system side by side with the least it could do (QUICK=1: a few minutes); see docs/performance.md
+	cargo build --release --package intake --package worker --package bench
+	cargo run --release --quiet --package bench -- run $(if $(QUICK),--quick,--page docs/performance.md)
 
 e2e: install ## Installs the chart into a kind cluster and tests it there (KEEP=1 leaves the cluster)
 	@e2e/run.sh

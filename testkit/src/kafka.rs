@@ -41,6 +41,8 @@ pub struct KafkaOptions {
     pub port: Option<u16>,
     /// How many proxies it can have.
     pub spare_listeners: usize,
+    /// Options of its virtual machine; a later one wins. The default is a quick start and little memory.
+    pub java: Vec<String>,
 }
 
 impl Default for KafkaOptions {
@@ -50,6 +52,7 @@ impl Default for KafkaOptions {
             folder: None,
             port: None,
             spare_listeners: 4,
+            java: Vec::new(),
         }
     }
 }
@@ -81,6 +84,7 @@ pub struct KafkaServer {
     process: Option<ServerProcess>,
     folder: PathBuf,
     home: PathBuf,
+    java: Vec<String>,
     spare: Mutex<Vec<SpareListener>>,
     temporary: Option<TempDir>,
 }
@@ -146,6 +150,7 @@ impl KafkaServer {
             process: None,
             folder,
             home,
+            java: options.java,
             spare: Mutex::new(spare),
             temporary,
         };
@@ -171,6 +176,7 @@ impl KafkaServer {
                 ]
                 .map(OsString::from),
             );
+            command.extend(self.java.iter().map(OsString::from));
             command.extend(["-cp".into(), classpath.clone(), class.into()]);
             command
         };
