@@ -121,12 +121,15 @@ pub struct Violation {
     pub evidence: Vec<String>,
 }
 
-/// A time in which the database was put back to an older copy: from then on until it was at rest again, what a status
-/// said before may not hold. What counts in the end does not change.
+/// A time in which an older copy of the database took over, in µs of the history. What a status said before its end may not
+/// hold after its begin (sessions of the old server may answer for a moment after its death); what counts in the end
+/// does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PutBack {
-    /// When the older copy took over, in µs of the history.
-    pub at: u64,
+    /// When the old server was killed.
+    pub from: u64,
+    /// When the copy served.
+    pub to: u64,
 }
 
 /// Answers to a claim that clients are told to expect.
@@ -290,7 +293,9 @@ impl OneUser<'_> {
     }
 
     fn put_back_between(&self, from: u64, to: u64) -> bool {
-        self.put_back.iter().any(|put_back| (from..=to).contains(&put_back.at))
+        self.put_back
+            .iter()
+            .any(|put_back| put_back.from <= to && put_back.to >= from)
     }
 
     fn successes(&self, found: &mut Found) {

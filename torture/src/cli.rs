@@ -4,9 +4,10 @@ use std::{ops::RangeInclusive, path::PathBuf, process::ExitCode, str::FromStr, t
 
 use anyhow::Context;
 use campaign::process::LogSettings;
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use crate::{
+    backlog::{BacklogSettings, backlog},
     report::{self, Totals},
     run::{RunSettings, run},
 };
@@ -37,9 +38,26 @@ pub struct Cli {
     /// Keeps logs, history and report of every seed.
     #[arg(long)]
     pub keep: bool,
+    /// Another kind of run.
+    #[command(subcommand)]
+    pub command: Option<Command>,
     /// Logs of this process.
     #[command(flatten)]
     pub logs: LogSettings,
+}
+
+/// Runs that know no seed.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Everything dies at once before a backlog of claims, and starts again at once.
+    Backlog {
+        /// Claims that wait.
+        #[arg(long, default_value_t = 200_000)]
+        claims: u64,
+        /// Where logs lie.
+        #[arg(long, default_value = "target/torture")]
+        folder: PathBuf,
+    },
 }
 
 /// Seeds from one to another.
@@ -71,6 +89,11 @@ impl FromStr for Seeds {
 impl Cli {
     /// Runs what was asked for and prints what it came to.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(Command::Backlog { claims, folder }) = self.command {
+            let report = backlog(&BacklogSettings { claims, folder }).await?;
+            println!("{report}");
+            return Ok(ExitCode::from(u8::from(!report.violations.is_empty())));
+        }
         let seeds = match (&self.seeds, self.seed) {
             (Some(Seeds(seeds)), _) => seeds.clone(),
             (None, Some(seed)) => seed..=seed,

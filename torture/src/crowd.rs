@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     history::{Ask, Operation, Recorder, Told},
     nemesis::Losable,
+    process::Process,
 };
 
 /// A client gives up on an answer after this.
@@ -48,6 +49,16 @@ pub struct Door {
     pub public: String,
     /// Where coupons are used and canceled.
     pub internal: String,
+}
+
+impl Door {
+    /// Of an intake.
+    pub fn of(intake: &Process) -> Self {
+        Self {
+            public: format!("http://127.0.0.1:{}", intake.port),
+            internal: format!("http://127.0.0.1:{}", intake.internal_port),
+        }
+    }
 }
 
 /// All clients of a run.

@@ -238,12 +238,13 @@ impl Nemesis {
             let mut postgres = self.system.postgres.lock().await;
             let copy = postgres.snapshot().await?;
             sleep(after).await;
-            let at = self.history.now();
+            let from = self.history.now();
+            postgres.restore(&copy).await?;
+            let to = self.history.now();
             self.put_backs
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .push(PutBack { at });
-            postgres.restore(&copy).await?;
+                .push(PutBack { from, to });
         }
         self.runbook().await
     }

@@ -17,7 +17,7 @@ use testkit::{
 };
 use tokio::sync::Mutex;
 
-use crate::plan::Target;
+use crate::{clock::ClockShift, plan::Target};
 
 /// Between two looks at a process.
 const WATCH: Duration = Duration::from_millis(100);
@@ -56,6 +56,7 @@ pub struct Process {
     pub internal_port: u16,
     folder: PathBuf,
     command: Vec<OsString>,
+    clock: Option<ClockShift>,
     state: Mutex<State>,
     ended_by_itself: AtomicU64,
     not_alive: AtomicU64,
@@ -67,14 +68,6 @@ struct State {
     /// Whether it is to run at all.
     wanted: bool,
     shift: i64,
-}
-
-/// The library that shifts a process' clock, where it is installed.
-pub fn clock_library() -> Option<PathBuf> {
-    let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
-    folders
-        .map(|folder| folder.path().join("faketime/libfaketime.so.1"))
-        .find(|library| library.is_file())
 }
 
 /// A binary of this workspace, built beside this one (or beside this test).
@@ -98,7 +91,12 @@ fn milliseconds(duration: Duration) -> String {
 
 impl Process {
     /// Not started yet.
-    pub fn new(target: Target, arguments: &InstallationArguments, folder: &Path) -> Result<Self, ServerError> {
+    pub fn new(
+        target: Target,
+        arguments: &InstallationArguments,
+        folder: &Path,
+        clock: Option<ClockShift>,
+    ) -> Result<Self, ServerError> {
         let io = |what| {
             move |source: io::Error| ServerError::Io {
                 server: "a process",
@@ -159,6 +157,7 @@ impl Process {
             internal_port,
             folder,
             command,
+            clock,
             state: Mutex::new(State {
                 running: None,
                 frozen: false,
@@ -180,11 +179,8 @@ impl Process {
 
     fn launch(&self, shift: i64) -> Result<ServerProcess, ServerError> {
         let mut environment: Vec<(&'static str, OsString)> = Vec::new();
-        if let (Some(library), true) = (clock_library(), shift != 0) {
-            environment.push(("LD_PRELOAD", library.into_os_string()));
-            environment.push(("FAKETIME", format!("{shift:+}s").into()));
-            // Only the wall clock: nobody can shift a machine's monotonic one.
-            environment.push(("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()));
+        if let (Some(clock), true) = (&self.clock, shift != 0) {
+            environment.extend(clock.environment(shift));
         }
         ServerProcess::launch(Launch {
             server: "a process",

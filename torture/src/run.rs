@@ -1,7 +1,6 @@
 //! One seed, from the first server to the verdict.
 
 use std::{
-    collections::BTreeMap,
     fs,
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
@@ -13,10 +12,7 @@ use campaign::{
     identity::UserId,
     kafka::client::KafkaError,
     name::{CampaignName, NameError},
-    postgres::{
-        campaign::OnCancel,
-        database::{Database, DatabaseError},
-    },
+    postgres::{campaign::OnCancel, database::DatabaseError},
 };
 use coupon::{
     audit::{self, Sources},
@@ -28,7 +24,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    checker::{self, Held, Row, Violation},
+    checker::{self, Violation},
     crowd::{Client, Crowd, Door, Sale},
     history::{self, Ask, Operation, Recorder},
     nemesis::{Losable, Nemesis},
@@ -36,13 +32,12 @@ use crate::{
     plan,
     report::SeedReport,
     system::{System, SystemError},
+    verdict,
 };
 
 /// How long a healed system may take until everything is settled and every door serves again.
 pub const REST_LIMIT: Duration = Duration::from_secs(90);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// Rows of one page.
-const PAGE: i64 = 5_000;
 /// Winners whose status is asked for at the end.
 const FINAL_STATUSES: usize = 300;
 
@@ -111,23 +106,32 @@ struct Stage {
 /// Runs one seed.
 pub async fn run(settings: &RunSettings) -> Result<SeedReport, RunError> {
     let folder = settings.folder.join(format!("seed-{}", settings.seed));
-    let failed = |source| RunError::Folder {
-        folder: folder.clone(),
-        source,
-    };
-    match fs::remove_dir_all(&folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => fs::create_dir_all(&folder).map_err(failed)?,
-    }
+    make_anew(&folder)?;
+    let failed = folder_error(&folder);
     let stage = Stage::open(settings, &folder).await?;
     let (report, operations) = stage.play(settings).await?;
     if report.holds() && !settings.keep {
-        fs::remove_dir_all(&folder).map_err(failed)?;
+        fs::remove_dir_all(&folder).map_err(&failed)?;
     } else {
-        write_history(&folder.join("history.jsonl"), &operations).map_err(failed)?;
-        fs::write(folder.join("report.txt"), report.to_string()).map_err(failed)?;
+        write_history(&folder.join("history.jsonl"), &operations).map_err(&failed)?;
+        fs::write(folder.join("report.txt"), report.to_string()).map_err(&failed)?;
     }
     Ok(report)
+}
+
+/// An empty folder.
+pub fn make_anew(folder: &Path) -> Result<(), RunError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(folder_error(folder)(error)),
+        _ => fs::create_dir_all(folder).map_err(folder_error(folder)),
+    }
+}
+
+fn folder_error(folder: &Path) -> impl Fn(io::Error) -> RunError {
+    move |source| RunError::Folder {
+        folder: folder.to_owned(),
+        source,
+    }
 }
 
 fn write_history(file: &Path, operations: &[Operation]) -> io::Result<()> {
@@ -165,14 +169,7 @@ impl Stage {
             });
         }
         system.start_processes().await?;
-        let doors = system
-            .intakes()
-            .iter()
-            .map(|intake| Door {
-                public: format!("http://127.0.0.1:{}", intake.port),
-                internal: format!("http://127.0.0.1:{}", intake.internal_port),
-            })
-            .collect();
+        let doors = system.intakes().iter().map(Door::of).collect();
         let losable = Losable::default();
         let history = Arc::new(Recorder::default());
         let names = sales.iter().map(|sale| sale.name.clone()).collect();
@@ -199,7 +196,7 @@ impl Stage {
     }
 
     async fn play(self, settings: &RunSettings) -> Result<(SeedReport, Vec<Operation>), RunError> {
-        let steps = plan::plan(settings.seed, settings.length, System::has_clocks());
+        let steps = plan::plan(settings.seed, settings.length, self.system.shifts_clocks());
         let (stop_clients, stop_all) = (CancellationToken::new(), CancellationToken::new());
         let _ends_with_this = stop_all.clone().drop_guard();
         let watching = tokio::spawn({
@@ -235,10 +232,10 @@ impl Stage {
         }
 
         let operations = self.history.take();
-        let (held, findings) = self.read().await?;
+        let (held, findings) = verdict::read(&self.system.arguments, &self.connections.database).await?;
         violations.extend(findings);
         violations.extend(checker::check(&operations, &held, &self.nemesis.put_backs()));
-        violations.extend(self.panics());
+        violations.extend(panics(&self.system));
         let processes = &self.system.processes;
         let report = SeedReport {
             seed: settings.seed,
@@ -345,68 +342,17 @@ impl Stage {
             })
             .await;
     }
-
-    /// What the servers hold, and what the audit finds in it.
-    async fn read(&self) -> Result<(BTreeMap<CampaignName, Held>, Vec<Violation>), RunError> {
-        let sources = Sources::connect(&self.system.arguments).await?;
-        let campaigns = sources.campaigns(None).await?;
-        let audit = audit::quiet(&sources, &campaigns, None).await?;
-        let findings = audit.findings.into_iter().map(|finding| Violation {
-            kind: format!("audit-{}", finding.kind),
-            subject: finding
-                .campaign
-                .as_ref()
-                .map_or_else(|| "the installation".to_owned(), ToString::to_string),
-            evidence: std::iter::once(finding.kind.meaning().to_owned())
-                .chain(finding.ids.iter().cloned())
-                .collect(),
-        });
-        let findings = findings.collect();
-        let mut held = BTreeMap::new();
-        for campaign in campaigns {
-            let rows = rows(&self.connections.database, campaign.id).await?;
-            held.insert(
-                campaign.name,
-                Held {
-                    quantity: campaign.terms.quantity,
-                    parked: campaign.parked,
-                    rows,
-                },
-            );
-        }
-        Ok((held, findings))
-    }
-
-    fn panics(&self) -> Vec<Violation> {
-        let panicked = self.system.processes.iter().filter_map(|process| {
-            let evidence = process.panics();
-            (!evidence.is_empty()).then(|| Violation {
-                kind: "panic".to_owned(),
-                subject: format!("{:?}", process.target),
-                evidence,
-            })
-        });
-        panicked.collect()
-    }
 }
 
-async fn rows(database: &Database, campaign: campaign::identity::CampaignId) -> Result<Vec<Row>, DatabaseError> {
-    let mut snapshot = database.audit_snapshot().await?;
-    let mut rows: Vec<Row> = Vec::new();
-    loop {
-        let after = rows.last().map(|row| (row.user.clone(), row.request));
-        let from = after.as_ref().map(|(user, request)| (user, *request));
-        let page = snapshot.coupons(campaign, from, PAGE).await?;
-        if page.is_empty() {
-            break;
-        }
-        rows.extend(page.into_iter().map(|coupon| Row {
-            user: coupon.user,
-            request: coupon.request,
-            status: coupon.status,
-            slot_returned: coupon.slot_returned,
-        }));
-    }
-    snapshot.close().await?;
-    Ok(rows)
+/// Panics of processes, by their logs.
+pub fn panics(system: &System) -> Vec<Violation> {
+    let panicked = system.processes.iter().filter_map(|process| {
+        let evidence = process.panics();
+        (!evidence.is_empty()).then(|| Violation {
+            kind: "panic".to_owned(),
+            subject: format!("{:?}", process.target),
+            evidence,
+        })
+    });
+    panicked.collect()
 }

@@ -17,9 +17,10 @@ use testkit::{
 use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
+    clock::ClockShift,
     links::{Links, OWNER},
     plan::{INTAKES, Server, Target},
-    process::{Process, clock_library, times},
+    process::{Process, times},
 };
 
 /// How long servers and processes may take to come up.
@@ -156,6 +157,7 @@ pub struct System {
     pub processes: Vec<Process>,
     /// Where the owner of the campaigns finds the servers: through wires of his own.
     pub arguments: InstallationArguments,
+    shifts_clocks: bool,
     /// For probes.
     pub client: reqwest::Client,
 }
@@ -183,8 +185,12 @@ impl System {
         let database = postgres.fresh_database().await?;
         let links = Links::lay(redis.primary().port(), &kafka, postgres.port()).await?;
         let arguments_of = |party| arguments(&installation, &links, party, &database, postgres.port());
+        let clock = folder
+            .canonicalize()
+            .ok()
+            .and_then(|folder| ClockShift::compile(&folder));
         let processes = Target::all()
-            .map(|target| Process::new(target, &arguments_of(target.index()), folder))
+            .map(|target| Process::new(target, &arguments_of(target.index()), folder, clock.clone()))
             .collect::<Result<_, _>>()?;
         Ok(Self {
             arguments: arguments_of(OWNER),
@@ -193,13 +199,14 @@ impl System {
             postgres: Mutex::new(postgres),
             links,
             processes,
+            shifts_clocks: clock.is_some(),
             client: reqwest::Client::new(),
         })
     }
 
     /// Whether clocks can be shifted here.
-    pub fn has_clocks() -> bool {
-        clock_library().is_some()
+    pub fn shifts_clocks(&self) -> bool {
+        self.shifts_clocks
     }
 
     /// Connections of the owner.

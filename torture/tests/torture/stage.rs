@@ -99,7 +99,10 @@ impl Stage {
 
     pub fn put_back(&mut self) -> &mut Self {
         self.now += 10;
-        self.put_back.push(PutBack { at: self.now });
+        self.put_back.push(PutBack {
+            from: self.now,
+            to: self.now,
+        });
         self
     }
 
