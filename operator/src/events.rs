@@ -10,18 +10,19 @@ const NOTE_MAX: usize = 1_000;
 /// Records events.
 #[derive(Clone)]
 pub struct Events {
-    recorder: Recorder,
+    client: Client,
+    reporter: Reporter,
 }
 
 impl Events {
     /// In the name of this replica.
     pub fn new(client: Client, pod: &str) -> Self {
-        let reporter = Reporter {
-            controller: "coupon-operator".to_owned(),
-            instance: Some(pod.to_owned()),
-        };
         Self {
-            recorder: Recorder::new(client, reporter),
+            client,
+            reporter: Reporter {
+                controller: "coupon-operator".to_owned(),
+                instance: Some(pod.to_owned()),
+            },
         }
     }
 
@@ -47,7 +48,10 @@ impl Events {
             action: action.to_owned(),
             secondary: None,
         };
-        match self.recorder.publish(&event, about).await {
+        // A recorder takes two events that differ only in their note for one, and goes on showing the first note. What
+        // is news here comes too seldom to need a series.
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+        match recorder.publish(&event, about).await {
             Ok(()) => {}
             Err(error) if namespace_is_going(&error) => {
                 tracing::debug!(reason, note, "no event is recorded in a namespace that is going");
