@@ -139,9 +139,13 @@ impl Damper {
         }
     }
 
-    /// The largest demand of the last while, this one included.
-    pub fn damp(&mut self, wanted: i32, now: std::time::Instant) -> i32 {
+    /// The largest demand of the last while, this one included. The first look takes `current` pods for a demand: whoever
+    /// has just begun to look cannot know how long they have been wanted.
+    pub fn damp(&mut self, current: i32, wanted: i32, now: std::time::Instant) -> i32 {
         let down_after = self.down_after;
+        if self.seen.is_empty() {
+            self.seen.push((now, current));
+        }
         self.seen.retain(|(at, _)| now.duration_since(*at) < down_after);
         // A smaller one before a larger one can never be the largest again.
         while self.seen.last().is_some_and(|(_, earlier)| *earlier <= wanted) {
@@ -281,7 +285,17 @@ mod tests {
             (90, 1, 1),
             (91, 8, 8),
         ] {
-            let damped = damper.damp(wanted, start + Duration::from_secs(second));
+            let damped = damper.damp(1, wanted, start + Duration::from_secs(second));
+            assert_eq!(damped, expected, "at {second} s");
+        }
+    }
+
+    #[test]
+    fn who_begins_to_look_lets_the_pods_stay_for_a_while() {
+        let start = Instant::now();
+        let mut damper = Damper::new(Duration::from_secs(60));
+        for (second, expected) in [(0, 4), (59, 4), (60, 1)] {
+            let damped = damper.damp(4, 1, start + Duration::from_secs(second));
             assert_eq!(damped, expected, "at {second} s");
         }
     }

@@ -98,8 +98,8 @@ impl Scaler {
         };
         let wanted = demand(campaigns, now, current, self.intake.bounds, self.worker.bounds);
         let at = Instant::now();
-        let intake = self.intake.damper.damp(wanted.intake, at);
-        let worker = self.worker.damper.damp(wanted.worker, at);
+        let intake = self.intake.damper.damp(current.intake, wanted.intake, at);
+        let worker = self.worker.damper.damp(current.worker, wanted.worker, at);
         self.set(&self.intake, current.intake, intake).await?;
         self.set(&self.worker, current.worker, worker).await
     }
