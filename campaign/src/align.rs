@@ -72,6 +72,19 @@ pub enum AlignError {
     /// The rebuild.
     #[error(transparent)]
     Rebuild(#[from] RebuildError),
+    /// Who holds a coupon already was promised something else.
+    #[error(
+        "campaign {name} was begun with codePrefix {prefix:?} and discount {discount}, which may not change while it has \
+         holders: apply it with these (an object has to be deleted and applied again for that), or use another name"
+    )]
+    Promised {
+        /// Which.
+        name: CampaignName,
+        /// The prefix that it was begun with.
+        prefix: String,
+        /// The discount that it was begun with.
+        discount: serde_json::Value,
+    },
     /// Somebody else kept changing the same campaign.
     #[error("campaign {0} kept changing under {ATTEMPTS} attempts to apply it; try again")]
     Contended(CampaignName),
@@ -81,16 +94,10 @@ impl Aligner {
     /// Makes the campaign what `terms` want, and its state ready.
     pub async fn apply(&self, name: &CampaignName, terms: &CampaignTerms) -> Result<Applied, AlignError> {
         let terms = &in_milliseconds(terms);
-        let created = match self.database.campaign(name).await? {
-            Some(_) => false,
-            None => self
-                .database
-                .ended_campaign(name)
-                .await?
-                .is_none_or(|ended| ended.archived),
-        };
+        let mut created = false;
         for _ in 0..ATTEMPTS {
-            let row = self.database.create_campaign(name, terms).await?;
+            let (row, new) = self.create(name, terms).await?;
+            created |= new;
             self.round_of(&row).await?;
             let change = if row.terms == *terms {
                 Change::Made(row.terms.clone())
@@ -100,6 +107,16 @@ impl Aligner {
                 self.grow(&row, terms).await?
             };
             let Change::Made(written) = change else { continue };
+            if written != row.terms {
+                tracing::info!(
+                    campaign = %name,
+                    quantity = written.quantity,
+                    paused = written.paused,
+                    opens_at = written.opens_at.map(tracing::field::display),
+                    closes_at = written.closes_at.map(tracing::field::display),
+                    "the terms are changed"
+                );
+            }
             let Some(campaign) = self.database.campaign(name).await? else {
                 continue;
             };
@@ -109,6 +126,22 @@ impl Aligner {
             }
         }
         Err(AlignError::Contended(name.clone()))
+    }
+
+    /// The campaign's row, made if there is none or brought back if it is retired, and whether it is new. Its terms are
+    /// the wanted ones only if it is. Refuses terms that break what its holders were promised.
+    pub async fn create(&self, name: &CampaignName, terms: &CampaignTerms) -> Result<(CampaignRow, bool), AlignError> {
+        let earlier = match self.database.campaign(name).await? {
+            Some(row) => Some(row),
+            None => self.database.retired_campaign(name).await?,
+        };
+        if let Some(earlier) = &earlier {
+            keeps_promise(earlier, terms)?;
+        }
+        let row = self.database.create_campaign(name, &in_milliseconds(terms)).await?;
+        // Somebody else may have been faster than the look.
+        keeps_promise(&row, terms)?;
+        Ok((row, earlier.is_none()))
     }
 
     /// Aligns Redis to Postgres once.
@@ -137,7 +170,10 @@ impl Aligner {
             return Ok(Round::Aligned);
         }
         match self.state.configure(&row.name, &wanted).await? {
-            Configured::Set { .. } => Ok(Round::Configured),
+            Configured::Set { .. } => {
+                tracing::info!(campaign = %row.name, revision = row.revision, "the state has the terms of Postgres");
+                Ok(Round::Configured)
+            }
             // Overtaken between the two calls: the next round sees what is there now.
             Configured::Stale { .. }
             | Configured::OtherEpoch(_)
@@ -212,6 +248,19 @@ impl Aligner {
             TermsChange::Refused => Change::StartAnew,
         })
     }
+}
+
+/// Whether `wanted` leaves what the campaign's holders were promised.
+pub fn keeps_promise(row: &CampaignRow, wanted: &CampaignTerms) -> Result<(), AlignError> {
+    let (prefix, discount) = row.terms.promised();
+    if (prefix, discount) == wanted.promised() {
+        return Ok(());
+    }
+    Err(AlignError::Promised {
+        name: row.name.clone(),
+        prefix: prefix.to_owned(),
+        discount: discount.clone(),
+    })
 }
 
 /// Redis keeps times in ms and Postgres in µs: finer ones would never be found again as they were wanted.

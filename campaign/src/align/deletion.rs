@@ -57,6 +57,7 @@ impl Aligner {
                 None if self.end(&row, policy).await? => {
                     // After the row: while it is live, whoever misses the state builds it again.
                     self.state.remove(name, row.id).await?;
+                    tracing::info!(campaign = %name, ?policy, "the campaign is drained and its state removed");
                     return Ok(Deletion::Done(row.id));
                 }
                 // Applied again since it was paused: claims may have come.

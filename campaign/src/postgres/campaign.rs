@@ -79,6 +79,14 @@ pub struct CampaignTerms {
     pub details: serde_json::Value,
 }
 
+impl CampaignTerms {
+    /// What may never change while the campaign has holders: the code's prefix and the discount. Who comes late would hold
+    /// another coupon than who came first.
+    pub fn promised(&self) -> (&str, &serde_json::Value) {
+        (&self.code_prefix, &self.details["discount"])
+    }
+}
+
 /// A campaign; a live one (neither archived nor retired) where nothing else is said.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CampaignRow {

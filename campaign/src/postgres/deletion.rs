@@ -79,6 +79,26 @@ impl Database {
         .await
     }
 
+    /// The retired campaign of that name: what the next apply brings back.
+    pub async fn retired_campaign(&self, name: &CampaignName) -> Result<Option<CampaignRow>, DatabaseError> {
+        within("read a retired campaign", async {
+            let mut session = self.session().await?;
+            let row = sqlx::query(concat!(
+                "SELECT ",
+                campaign_columns!(),
+                " FROM campaign \
+                 WHERE namespace = $1 AND name = $2 AND archived_at IS NULL AND retired_at IS NOT NULL"
+            ))
+            .bind(name.namespace())
+            .bind(name.name())
+            .fetch_optional(&mut *session)
+            .await?;
+            session.finish();
+            row.as_ref().map(CampaignRow::read).transpose()
+        })
+        .await
+    }
+
     /// The retired campaign of that name, else the one that was archived last.
     pub async fn ended_campaign(&self, name: &CampaignName) -> Result<Option<EndedCampaign>, DatabaseError> {
         within("read an ended campaign", async {
