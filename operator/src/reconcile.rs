@@ -17,13 +17,13 @@ use kube_runtime::controller::Action;
 use self::{
     apply::{ApplyError, Outcome, Target},
     load::Loaded,
-    plan::{Plan, Situation},
+    plan::{Plan, Situation, Step},
     update_status::{Findings, StatusError, StatusUpdate},
     validate::{InvalidCampaign, Wanted},
 };
 use crate::{
     board::Board,
-    conditions,
+    conditions::{self, Finding},
     drift::{DriftWatch, Verdict},
     events::Events,
     finalizer,
@@ -240,6 +240,7 @@ async fn reconcile_campaign(
         wanted: wanted.ok(),
         servers: &servers,
     };
+    let announced = announce(api, &subject, &plan, &loaded).await?;
     let outcome = apply::apply(&target, &plan).await;
     if outcome.released {
         context.forget(name);
@@ -259,7 +260,7 @@ async fn reconcile_campaign(
     let verdict = look_at_equation(context, name, &loaded);
     let update = update_status::status(&Findings {
         generation: subject.meta.generation,
-        earlier: &subject.status,
+        earlier: announced.as_ref().unwrap_or(&subject.status),
         wanted,
         deleted: subject.is_deleted(),
         rebuild_request: subject.rebuild_request(),
@@ -274,13 +275,39 @@ async fn reconcile_campaign(
             .put(name, update_status::demand_of(wanted, &update.status, &loaded)),
         Err(_) => context.board.put_unreadable(name),
     }
-    update_status::write(api, &subject.meta, &subject.status, &update.status).await?;
-    tell(context, &subject, &plan, &outcome, &update).await;
+    let written = announced.as_ref().unwrap_or(&subject.status);
+    update_status::write(api, &subject.meta, written, &update.status).await?;
+    tell(context, &subject, &outcome, &update).await;
     let after = next(wanted.ok(), &loaded, &update, &outcome);
     match outcome.error {
         Some(error) => Err(error.into()),
         None => Ok(Action::requeue(after)),
     }
+}
+
+/// A rebuild shuts the door for as long as it waits: the status says so before it begins. Answers what was written.
+async fn announce(
+    api: &Api<Object>,
+    subject: &Subject,
+    plan: &Plan,
+    loaded: &Loaded,
+) -> Result<Option<CouponCampaignStatus>, ReconcileError> {
+    if !plan.steps.iter().any(|step| matches!(step, Step::Rebuild { .. })) {
+        return Ok(None);
+    }
+    let update = update_status::status(&Findings {
+        generation: subject.meta.generation,
+        earlier: &subject.status,
+        wanted: subject.wanted.as_ref(),
+        deleted: subject.is_deleted(),
+        rebuild_request: None,
+        trouble: &plan.trouble,
+        outcome: &Outcome::default(),
+        loaded: &loaded.rebuilding(),
+        verdict: None,
+    });
+    update_status::write(api, &subject.meta, &subject.status, &update.status).await?;
+    Ok(Some(update.status))
 }
 
 fn next(wanted: Option<&Wanted>, loaded: &Loaded, update: &StatusUpdate, outcome: &Outcome) -> Duration {
@@ -307,7 +334,7 @@ fn look_at_equation(context: &Context, name: &CampaignName, loaded: &Loaded) -> 
 }
 
 /// Events, log and counters of what is news.
-async fn tell(context: &Context, subject: &Subject, plan: &Plan, outcome: &Outcome, update: &StatusUpdate) {
+async fn tell(context: &Context, subject: &Subject, outcome: &Outcome, update: &StatusUpdate) {
     let (events, about) = (&context.events, &subject.reference);
     if outcome.created {
         events
@@ -327,27 +354,19 @@ async fn tell(context: &Context, subject: &Subject, plan: &Plan, outcome: &Outco
     }
     let first = subject.status.conditions.is_empty();
     for finding in &update.news {
-        match update_status::worth_an_event(finding, first) {
-            Some(true) => {
-                events
-                    .warning(about, finding.kind, finding.reason, &finding.message)
-                    .await
-            }
-            Some(false) => {
-                events
-                    .normal(about, finding.kind, finding.reason, &finding.message)
-                    .await
-            }
-            None => {}
+        let Some(warning) = update_status::worth_an_event(finding, first) else {
+            continue;
+        };
+        let Finding {
+            kind, reason, message, ..
+        } = finding;
+        let status = finding.truth.as_str();
+        tracing::info!(condition = kind, status, reason, message, "a condition changed");
+        if warning {
+            events.warning(about, kind, reason, message).await;
+        } else {
+            events.normal(about, kind, reason, message).await;
         }
-    }
-    for trouble in &plan.trouble {
-        tracing::info!(
-            campaign = subject.meta.name,
-            reason = trouble.reason,
-            message = trouble.message,
-            "not as wanted"
-        );
     }
 }
 
@@ -376,6 +395,6 @@ async fn refuse(
         verdict: None,
     });
     update_status::write(api, &subject.meta, &subject.status, &update.status).await?;
-    tell(context, &subject, &Plan::default(), &outcome, &update).await;
+    tell(context, &subject, &outcome, &update).await;
     Ok(Action::await_change())
 }

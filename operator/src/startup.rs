@@ -148,7 +148,11 @@ impl Operator {
                 won = election.win(beat) => won,
                 () = stop.cancelled() => return,
             };
-            tracing::info!(lease = cluster.lease, me, "leads");
+            let namespaces = match cluster.namespaces() {
+                named if named.is_empty() => "all".to_owned(),
+                named => named.join(","),
+            };
+            tracing::info!(lease = cluster.lease, me, namespaces, "leads");
             self.metrics.leads(true);
             // Dropping the others ends them where they are: every step may be cut short and done again.
             let stopped = tokio::select! {

@@ -2,7 +2,7 @@
 
 use e2e::{
     burst::{Burst, outcome},
-    campaign::{Campaign, SOON, condition},
+    campaign::{Campaign, SOON, condition, reason},
     kubectl::{Namespace, kubectl},
 };
 use serde_json::json;
@@ -51,8 +51,15 @@ async fn a_rebuild_can_be_asked_for_with_an_annotation() {
     ])
     .await
     .unwrap();
+    // The door is shut for as long as the rebuild waits, and the status says so.
+    sale.until(SOON, "tells that it is being rebuilt", |status| {
+        status["state"] == "Unavailable" && reason(status, "Ready") == "Rebuilding"
+    })
+    .await;
     let status = sale
-        .until(REBUILT, "is rebuilt", |status| status["epoch"].as_i64() > Some(epoch))
+        .until(REBUILT, "is rebuilt", |status| {
+            status["epoch"].as_i64() > Some(epoch) && condition(status, "Ready") == "True"
+        })
         .await;
     assert_eq!(status["lastRebuild"]["reason"], "Requested");
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use campaign::{
     align::{AlignError, deletion::Deletion},
     name::CampaignName,
-    postgres::database::DatabaseError,
     rebuild::{RebuildError, Rebuilt},
 };
 use jiff::Timestamp;
@@ -52,9 +51,6 @@ pub enum ApplyError {
     /// The finalizer.
     #[error(transparent)]
     Finalizer(#[from] FinalizerError),
-    /// Postgres.
-    #[error(transparent)]
-    Database(#[from] DatabaseError),
     /// Terms or state.
     #[error(transparent)]
     Align(#[from] AlignError),
@@ -120,8 +116,7 @@ async fn run(target: &Target<'_>, step: &Step, outcome: &mut Outcome) -> Result<
             outcome.released = true;
         }
         (Step::Create, Some(wanted)) => {
-            let row = aligner()?.database.create_campaign(target.name, &wanted.terms).await?;
-            outcome.created = row.epoch.0 == 0;
+            (_, outcome.created) = aligner()?.create(target.name, &wanted.terms).await?;
         }
         (Step::Apply, Some(wanted)) => {
             aligner()?.apply(target.name, &wanted.terms).await?;

@@ -93,6 +93,18 @@ impl Loaded {
         }
     }
 
+    /// The same, while the state is being built anew.
+    pub fn rebuilding(&self) -> Self {
+        let mut loaded = self.clone();
+        if let Ok(Some(row)) = &self.row {
+            loaded.state = Ok(StateAnswer::Rebuilding {
+                campaign: row.id,
+                epoch: row.epoch,
+            });
+        }
+        loaded
+    }
+
     /// The row and the numbers, where the state serves the campaign.
     pub fn serving(&self) -> Option<(&CampaignRow, &StateNumbers)> {
         match (&self.row, &self.state) {

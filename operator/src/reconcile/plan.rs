@@ -1,7 +1,7 @@
 //! Step 3: what is to be done, as a function of what was read and what is wanted. No I/O, no clock.
 
 use campaign::{
-    align::is_over,
+    align::{is_over, keeps_promise},
     manifest::DeletionPolicy,
     postgres::campaign::{CampaignRow, CampaignTerms},
     rebuild::Force,
@@ -93,6 +93,13 @@ pub fn plan(situation: Situation<'_>) -> Plan {
         (Some(row), wanted) => {
             plan.steps.extend(rebuild(situation, row, state));
             match wanted {
+                Some(wanted) if let Err(broken) = keeps_promise(row, &wanted.terms) => {
+                    plan.steps.push(Step::Align);
+                    plan.trouble.push(Trouble {
+                        reason: "Invalid",
+                        message: broken.to_string(),
+                    });
+                }
                 Some(wanted) => match distance(&wanted.terms, row, situation.loaded) {
                     Distance::None => plan.steps.push(Step::Align),
                     Distance::Reachable => plan.steps.push(Step::Apply),

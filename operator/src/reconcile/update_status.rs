@@ -1,5 +1,6 @@
 //! Step 5: what was found, put into the object's status, and into events where it is news.
 
+use campaign::align::AlignError;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
@@ -136,6 +137,7 @@ fn troubles(found: &Findings<'_>) -> Vec<Trouble> {
     let failed = found.outcome.error.as_ref().map(|error| Trouble {
         reason: match error {
             ApplyError::NotConnected(_) => "NotConnected",
+            ApplyError::Align(AlignError::Promised { .. }) => "Invalid",
             _ => "ApplyFailed",
         },
         message: error.to_string(),

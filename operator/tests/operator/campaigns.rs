@@ -286,11 +286,17 @@ async fn the_annotation_rebuilds_once_for_each_of_its_values() {
     cluster.apply(spec.clone()).await;
     let epoch = || cluster.api.campaign_status("sale").epoch;
     let created = epoch();
+    let status_writes = || {
+        let writes = cluster.api.writes();
+        writes.iter().filter(|write| write.ends_with("/status")).count()
+    };
+    let writes = status_writes();
     cluster
         .annotate(spec.clone(), json!({REBUILD_ANNOTATION: "after the restore"}))
         .await;
     let asked = epoch();
     assert!(asked > created);
+    assert_eq!(status_writes(), writes + 2, "before the rebuild and after it");
     let status = cluster.api.campaign_status("sale");
     assert_eq!(status.last_rebuild.unwrap().reason, RebuildReason::Requested);
     assert_eq!(status.served_rebuild.as_deref(), Some("after the restore"));
@@ -298,6 +304,9 @@ async fn the_annotation_rebuilds_once_for_each_of_its_values() {
     assert_eq!(epoch(), asked, "once");
     cluster.annotate(spec, json!({REBUILD_ANNOTATION: "again"})).await;
     assert!(epoch() > asked);
+    let events = cluster.api.events();
+    let rebuilt = events.iter().filter(|reason| *reason == "Rebuilt").count();
+    assert_eq!(rebuilt, 3, "each with a note of its own");
 }
 
 #[tokio::test]
@@ -393,6 +402,40 @@ async fn without_servers_a_deletion_waits_unless_it_is_forced() {
 
     blind.annotate(spec, json!({FORCE_DELETE_ANNOTATION: "true"})).await;
     assert!(cluster.api.campaign("sale").is_none());
+}
+
+#[tokio::test]
+async fn nobody_gets_another_coupon_than_who_came_first() {
+    let cluster = Cluster::start().await;
+    let spec = |prefix: &str| json!({"quantity": 10, "coupon": {"codePrefix": prefix}});
+    cluster.apply(spec("FIRST")).await;
+    let promised = |prefix: &str| {
+        let status = cluster.api.campaign_status("sale");
+        let message = &status.conditions[0].message;
+        assert!(
+            message.contains(prefix) && message.contains("another name"),
+            "{message}"
+        );
+        is("False", "Invalid")
+    };
+    // An older CRD might let it pass.
+    cluster.apply(spec("SECOND")).await;
+    assert_eq!(cluster.condition("Ready"), promised("FIRST"));
+    assert_eq!(cluster.numbers().await.status, StateStatus::Open, "the sale goes on");
+
+    // Nor does a campaign come back as another one.
+    cluster.api.delete(&format!("{CAMPAIGNS}/sale"));
+    eventually(LIMIT, "the object is gone", async || {
+        cluster.reconcile().await.unwrap();
+        cluster.api.campaign("sale").is_none()
+    })
+    .await;
+    cluster.api.apply_campaign("sale", spec("SECOND"), json!({}));
+    cluster.reconcile().await.unwrap_err();
+    assert_eq!(cluster.condition("Ready"), promised("FIRST"));
+    assert_eq!(cluster.servers.aligner.database.campaign(&name()).await.unwrap(), None);
+    cluster.apply(spec("FIRST")).await;
+    assert_eq!(cluster.condition("Ready"), is("True", "AsWanted"));
 }
 
 #[tokio::test]
