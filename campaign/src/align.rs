@@ -222,7 +222,7 @@ impl Aligner {
         };
         let quantity = match self
             .state
-            .configure(&row.name, &configuration_of(&wanted, row.epoch))
+            .configure_ahead(&row.name, &configuration_of(&wanted, row.epoch))
             .await?
         {
             Configured::Set { quantity, .. } => quantity,

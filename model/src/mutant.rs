@@ -61,6 +61,8 @@ mutants! {
     RaiseInRedisFirst = "raise_in_redis_first",
     /// Reserve reads a missing key as zero.
     MissingKeyAsZero = "missing_key_as_zero",
+    /// Redis takes terms ahead of Postgres though it has others of the same revision.
+    SharedRevision = "shared_revision",
 }
 
 impl fmt::Display for Mutant {

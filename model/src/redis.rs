@@ -123,13 +123,14 @@ impl Redis {
         Ok(())
     }
 
-    /// `configure`: the quantity, or `None` where the state is in another life or of a newer revision. A change of the terms
-    /// is refused by its own revision, too: another writer has taken it.
-    pub fn configure(&mut self, protocol: &Protocol, epoch: u8, revision: u8, wanted: u8, change: bool) -> Option<u8> {
+    /// `configure`: the quantity, or `None` where the state is in another life or of a newer revision. Terms that are set
+    /// `ahead` of Postgres are refused by their own revision, too: another writer has taken it.
+    pub fn configure(&mut self, protocol: &Protocol, epoch: u8, revision: u8, wanted: u8, ahead: bool) -> Option<u8> {
         if self.judge(protocol).is_err() || self.epoch != epoch {
             return None;
         }
-        if self.slots.revision > revision || (change && self.slots.revision == revision) {
+        let taken = ahead && self.slots.revision == revision && !protocol.lacks(Mutant::SharedRevision);
+        if self.slots.revision > revision || taken {
             return None;
         }
         self.slots.revision = revision;

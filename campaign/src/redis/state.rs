@@ -190,7 +190,7 @@ pub enum Configured {
         /// What is taken.
         taken: i64,
     },
-    /// The state has a newer revision: read Postgres again.
+    /// The state has a newer revision, or the one that was to be set ahead of Postgres: read Postgres again.
     Stale {
         /// The state's revision.
         revision: i64,
@@ -341,16 +341,36 @@ impl StateStore {
         .transition()
     }
 
-    /// Sets quantity, window, ttl and pause.
+    /// Sets quantity, window, ttl and pause to what Postgres says.
     pub async fn configure(
         &self,
         campaign: &CampaignName,
         configuration: &Configuration,
     ) -> Result<Configured, RedisError> {
+        self.set_terms(campaign, configuration, "").await
+    }
+
+    /// Sets them before Postgres. Refused as stale where the state has this very revision: another writer, who read the
+    /// same row, has taken it, and Postgres will take only one of the two.
+    pub async fn configure_ahead(
+        &self,
+        campaign: &CampaignName,
+        configuration: &Configuration,
+    ) -> Result<Configured, RedisError> {
+        self.set_terms(campaign, configuration, "1").await
+    }
+
+    async fn set_terms(
+        &self,
+        campaign: &CampaignName,
+        configuration: &Configuration,
+        ahead: &str,
+    ) -> Result<Configured, RedisError> {
         let mut answer = self
             .run(campaign, &script::CONFIGURE, |command| {
                 command.arg(configuration.epoch.0);
                 add_terms(command, configuration);
+                command.arg(ahead);
             })
             .await?;
         Ok(match answer.integer()? {

@@ -32,7 +32,8 @@ enum Step {
     Release(Vec<(u8, usize, u16)>),
     Settle(Vec<usize>),
     Restock(u8, u8, i64),
-    Configure(Applied, i64),
+    /// With whether the terms are set ahead of Postgres.
+    Configure(Applied, i64, bool),
     Begin(i64),
     Append(Vec<(Entry, u8, u8, usize, u16)>, i64),
     /// How many users more than staged are announced (at least 0 in all).
@@ -86,7 +87,8 @@ fn step() -> impl Strategy<Value = Step> {
         12 => vec((0..USERS, 0..4usize, 0..4u16), 1..8).prop_map(Step::Release),
         10 => vec(0..5usize, 1..3).prop_map(Step::Settle),
         8 => (0..USERS, 0..REQUESTS, age()).prop_map(|(user, request, age)| Step::Restock(user, request, age)),
-        8 => (applied(), age()).prop_map(|(applied, age)| Step::Configure(applied, age)),
+        8 => (applied(), age(), any::<bool>())
+            .prop_map(|(applied, age, ahead)| Step::Configure(applied, age, ahead)),
         2 => (-1..2i64).prop_map(Step::Begin),
         3 => (vec(entry(), 0..6), age()).prop_map(|(entries, age)| Step::Append(entries, age)),
         3 => (applied(), age(), 0..2u64).prop_map(|(applied, age, more)| Step::Commit(applied, age, more)),
@@ -174,14 +176,16 @@ impl History {
                     .await;
                 prop_assert_eq!(answer.unwrap(), self.model.restock(&user, request, epoch));
             }
-            Step::Configure(applied, age) => {
+            Step::Configure(applied, age, ahead) => {
                 let epoch = self.old_epoch(age);
-                let answer = self
-                    .fixture
-                    .store
-                    .configure(&self.fixture.campaign, &configuration(applied, epoch))
-                    .await;
-                let wanted = self.model.configure(epoch, &terms(applied), status(applied));
+                let (store, campaign) = (&self.fixture.store, &self.fixture.campaign);
+                let configuration = configuration(applied, epoch);
+                let answer = if ahead {
+                    store.configure_ahead(campaign, &configuration).await
+                } else {
+                    store.configure(campaign, &configuration).await
+                };
+                let wanted = self.model.configure(epoch, &terms(applied), status(applied), ahead);
                 prop_assert_eq!(answer.unwrap(), wanted);
             }
             Step::Begin(change) => {

@@ -11,3 +11,4 @@ mod preflight;
 mod rebuild;
 mod reserve;
 mod servers;
+mod terms;

@@ -198,7 +198,7 @@ impl Model {
         }
     }
 
-    pub fn configure(&mut self, epoch: Epoch, terms: &Terms, status: StateStatus) -> Configured {
+    pub fn configure(&mut self, epoch: Epoch, terms: &Terms, status: StateStatus, ahead: bool) -> Configured {
         let state = match self.usable() {
             Ok(state) => state,
             Err(Unusable::NotInitialized) => return Configured::NotInitialized,
@@ -207,7 +207,8 @@ impl Model {
         if state.epoch != epoch {
             return Configured::OtherEpoch(state.epoch);
         }
-        if state.terms.revision > terms.revision {
+        let present = state.terms.revision;
+        if present > terms.revision || (ahead && present == terms.revision) {
             return Configured::Stale {
                 revision: state.terms.revision,
             };

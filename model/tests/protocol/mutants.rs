@@ -45,4 +45,5 @@ mutants! {
     restock_not_repeated: RestockNotRepeated in CANCEL,
     raise_in_redis_first: RaiseInRedisFirst in RAISE,
     missing_key_as_zero: MissingKeyAsZero in REBUILD,
+    shared_revision: SharedRevision in TWO_WRITERS,
 }
