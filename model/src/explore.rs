@@ -80,9 +80,23 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Looks at every state that can be reached, or until the promise breaks. Breadth first, in one thread: the path to
-/// what it finds is as short as can be.
+/// Looks at every state that can be reached, or until the promise breaks, and prints what it came to.
 pub fn explore(protocol: Protocol) -> Explored {
+    let mut explored = search(&protocol, None);
+    // The checker ends some states after its find and keeps the last one it met: that may be a step too long.
+    while let Some(broken) = &explored.broken {
+        let shorter = search(&protocol, Some(broken.path.len())).broken;
+        if shorter.is_none() {
+            break;
+        }
+        explored.broken = shorter;
+    }
+    println!("{explored}");
+    explored
+}
+
+/// Breadth first, in one thread; `below`: only paths of fewer steps.
+fn search(protocol: &Protocol, below: Option<usize>) -> Explored {
     let mut name = protocol.scope().name.to_owned();
     if let Some(mutant) = protocol.mutant() {
         name = format!("{name} with {mutant}");
@@ -92,12 +106,15 @@ pub fn explore(protocol: Protocol) -> Explored {
         name: name.clone(),
         said: Duration::ZERO,
     };
+    // A path of n steps has n + 1 states, and the checker stops before the one of this number.
     let checker = protocol
+        .clone()
         .checker()
+        .target_max_depth(below.map_or(0, |steps| steps + 1))
         .finish_when(HasDiscoveries::AnyFailures)
         .spawn_bfs()
         .join_and_report(&mut progress);
-    let mut discoveries: BTreeMap<_, _> = checker.discoveries().into_iter().collect();
+    let mut discoveries = checker.discoveries();
     let (mut broken, mut missed) = (None::<Broken>, Vec::new());
     for property in checker.model().properties() {
         let found = discoveries.remove(property.name);
@@ -114,7 +131,7 @@ pub fn explore(protocol: Protocol) -> Explored {
             }
         }
     }
-    let explored = Explored {
+    Explored {
         name,
         states: checker.unique_state_count(),
         steps: checker.state_count(),
@@ -122,9 +139,7 @@ pub fn explore(protocol: Protocol) -> Explored {
         took: began.elapsed(),
         broken,
         missed,
-    };
-    println!("{explored}");
-    explored
+    }
 }
 
 struct Progress {
