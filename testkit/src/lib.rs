@@ -9,6 +9,7 @@ pub mod installation;
 pub mod kafka;
 pub mod ports;
 pub mod postgres;
+pub mod program;
 pub mod proxy;
 pub mod redis;
 pub mod redis_cluster;

@@ -321,15 +321,21 @@ impl PostgresServer {
         .await
     }
 
-    /// Copies all databases as they are on disk now (the server is down meanwhile), to be put back later.
-    pub async fn snapshot(&mut self) -> Result<PostgresSnapshot, ServerError> {
-        self.stop().await?;
+    /// Copies all databases as they are now, to be put back later. The server goes on meanwhile.
+    pub async fn snapshot(&self) -> Result<PostgresSnapshot, ServerError> {
         let copy = tempfile::Builder::new()
             .prefix("coupon-postgres-snapshot-")
             .tempdir()
             .map_err(io_error("make a folder for the snapshot"))?;
-        copy_tree(&self.data(), &copy.path().join("data"))?;
-        self.launch().await?;
+        if let Some((uid, gid)) = self.user {
+            chown(copy.path(), Some(uid), Some(gid)).map_err(io_error("hand over the folder"))?;
+        }
+        let program = find_program(SERVER, "pg_basebackup", &program_folders())?;
+        let mut command = vec![program.into_os_string(), "--pgdata".into()];
+        command.push(copy.path().join("data").into_os_string());
+        command.extend(["--dbname".into(), self.url("postgres").into()]);
+        command.extend(["--checkpoint=fast", "--wal-method=fetch", "--no-sync", "--no-manifest"].map(OsString::from));
+        self.process(command)?.succeed().await?;
         Ok(PostgresSnapshot(copy))
     }
 

@@ -2,7 +2,15 @@
 //!
 //! It runs on the runtime that started it.
 
-use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::Ipv4Addr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use campaign::settings::{KafkaSettings, RedisMode, RedisSettings};
 use tokio::{
@@ -22,7 +30,7 @@ use crate::{kafka, ports::free_port, redis};
 pub enum Treatment {
     /// They go through.
     Pass,
-    /// They go through so much later.
+    /// They go through so much later, unless they are to wait or to be lost by then.
     Delay(Duration),
     /// They wait, in order, until they may go through.
     Hold,
@@ -46,8 +54,17 @@ struct Behavior {
 pub struct Proxy {
     port: u16,
     behavior: Arc<watch::Sender<Behavior>>,
+    held: Arc<AtomicUsize>,
     tasks: TaskTracker,
     ended: CancellationToken,
+}
+
+/// What a connection looks at and tells.
+#[derive(Clone)]
+struct Wire {
+    behavior: watch::Receiver<Behavior>,
+    /// Directions that hold bytes.
+    held: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -69,10 +86,15 @@ impl Proxy {
         let proxy = Self {
             port,
             behavior: Arc::new(behavior),
+            held: Arc::default(),
             tasks: TaskTracker::new(),
             ended: CancellationToken::new(),
         };
-        let accept = accept(listener, port, seen, proxy.tasks.clone(), proxy.ended.clone());
+        let wire = Wire {
+            behavior: seen,
+            held: proxy.held.clone(),
+        };
+        let accept = accept(listener, port, wire, proxy.tasks.clone(), proxy.ended.clone());
         tokio::spawn(proxy.ended.clone().run_until_cancelled_owned(accept));
         Ok(proxy)
     }
@@ -105,6 +127,11 @@ impl Proxy {
     /// What happens to what the server answers.
     pub fn replies(&self, treatment: Treatment) {
         self.behavior.send_modify(|behavior| behavior.replies = treatment);
+    }
+
+    /// Whether bytes came that it was told to hold.
+    pub fn holds_something(&self) -> bool {
+        self.held.load(Ordering::Relaxed) > 0
     }
 
     /// The server works on, and nobody hears of it.
@@ -149,14 +176,9 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    port: u16,
-    mut behavior: watch::Receiver<Behavior>,
-    tasks: TaskTracker,
-    ended: CancellationToken,
-) {
+async fn accept(listener: TcpListener, port: u16, wire: Wire, tasks: TaskTracker, ended: CancellationToken) {
     let mut listener = Some(listener);
+    let mut behavior = wire.behavior.clone();
     loop {
         let accepting = behavior.borrow_and_update().accepting;
         if !accepting {
@@ -176,7 +198,7 @@ async fn accept(
         tokio::select! {
             changed = behavior.changed() => if changed.is_err() { return },
             accepted = open.accept() => if let Ok((client, _)) = accepted {
-                let connection = connect(client, behavior.clone());
+                let connection = connect(client, wire.clone());
                 tasks.spawn(ended.clone().run_until_cancelled_owned(connection));
             },
         }
@@ -184,7 +206,8 @@ async fn accept(
 }
 
 /// Serves one connection until either side closes it or it is cut.
-async fn connect(client: TcpStream, mut behavior: watch::Receiver<Behavior>) {
+async fn connect(client: TcpStream, wire: Wire) {
+    let mut behavior = wire.behavior.clone();
     let Behavior {
         generation, upstream, ..
     } = *behavior.borrow();
@@ -195,8 +218,8 @@ async fn connect(client: TcpStream, mut behavior: watch::Receiver<Behavior>) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let requests = pump(from_client, to_server, behavior.clone(), |behavior| behavior.requests);
-    let replies = pump(from_server, to_client, behavior.clone(), |behavior| behavior.replies);
+    let requests = pump(from_client, to_server, wire.clone(), |behavior| behavior.requests);
+    let replies = pump(from_server, to_client, wire.clone(), |behavior| behavior.replies);
     let cut = behavior.wait_for(|behavior| behavior.generation != generation);
     tokio::select! {
         _ = requests => {}
@@ -205,12 +228,29 @@ async fn connect(client: TcpStream, mut behavior: watch::Receiver<Behavior>) {
     }
 }
 
+/// Counts a direction that holds bytes, until they go or their connection is cut.
+struct Holding<'a>(&'a AtomicUsize);
+
+impl<'a> Holding<'a> {
+    fn begin(held: &'a AtomicUsize) -> Self {
+        held.fetch_add(1, Ordering::Relaxed);
+        Self(held)
+    }
+}
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    mut behavior: watch::Receiver<Behavior>,
+    wire: Wire,
     direction: fn(&Behavior) -> Treatment,
 ) -> io::Result<()> {
+    let Wire { mut behavior, held } = wire;
     let mut buffer = vec![0; 64 * 1024];
     let mut lost = false;
     loop {
@@ -234,9 +274,13 @@ async fn pump(
                 Treatment::Pass => to.write_all(&buffer[..read]).await?,
                 Treatment::Delay(pause) => {
                     tokio::time::sleep(pause).await;
+                    if matches!(direction(&behavior.borrow()), Treatment::Hold | Treatment::Swallow) {
+                        continue;
+                    }
                     to.write_all(&buffer[..read]).await?;
                 }
                 Treatment::Hold => {
+                    let _holding = Holding::begin(&held);
                     if behavior.changed().await.is_err() {
                         return Ok(());
                     }

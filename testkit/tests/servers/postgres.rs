@@ -18,7 +18,9 @@ async fn keeps_its_data_when_killed_and_loses_later_commits_when_an_older_copy_i
         .execute(&database, "CREATE TABLE t (i int); INSERT INTO t VALUES (1)")
         .await
         .unwrap();
+    let watching = PgConnection::connect(&url).await.unwrap();
     let snapshot = server.snapshot().await.unwrap();
+    watching.close().await.expect("the copy is made of a running server");
     server.execute(&database, "INSERT INTO t VALUES (2)").await.unwrap();
 
     let open_session = PgConnection::connect(&url).await.unwrap();
