@@ -219,6 +219,18 @@ impl Chain {
         sqlx::query(query).fetch_one(&self.pool).await.unwrap().get(0)
     }
 
+    /// Whether a session waits for a lock with a statement like this.
+    pub async fn waits_for_a_lock(&self, statement: &str) -> bool {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                       AND wait_event_type = 'Lock' AND query LIKE $1";
+        let row = sqlx::query(waiting)
+            .bind(statement)
+            .fetch_one(&self.pool)
+            .await
+            .unwrap();
+        row.get::<i64, _>(0) > 0
+    }
+
     /// Waits until nothing is pending and every row is there: `issued` of them, and the rest is free.
     pub async fn settles_with(&self, issued: i64) {
         eventually(LIMIT, format!("{issued} coupons and nothing pending"), async || {
@@ -229,6 +241,21 @@ impl Chain {
             (state.pending == 0 && state.taken == issued && row.issued == issued).then_some(())
         })
         .await;
+    }
+
+    /// Who was told SUCCESS has his row, once everything that is in Kafka is consumed.
+    pub async fn assert_kept(&self, told: &[(&str, &Told)]) {
+        crate::records::consumed(self).await;
+        let told: Vec<_> = told
+            .iter()
+            .map(|(user, told)| (user.to_string(), (*told).clone()))
+            .collect();
+        let rows = self.rows().await;
+        let lost: Vec<_> = successes(&told)
+            .into_iter()
+            .filter(|success| !rows.contains(success))
+            .collect();
+        assert!(lost.is_empty(), "a SUCCESS was taken back: {lost:?}");
     }
 
     /// The equation, when it is quiet.
@@ -256,6 +283,15 @@ impl Chain {
 }
 
 impl Door {
+    /// Claims until the answer is one that stays.
+    pub async fn claim_until_answered(&self, user: &str) -> Told {
+        eventually(LIMIT, "an answer that stays", async || {
+            let told = self.claim_with(user, Some(user)).await;
+            (told.status != 503 && !told.is("PENDING")).then_some(told)
+        })
+        .await
+    }
+
     /// One claim; an answer that does not come is `unknown`.
     pub async fn claim(&self, user: &str) -> Told {
         self.claim_with(user, None).await
@@ -323,6 +359,14 @@ async fn told(response: reqwest::Response) -> Told {
 }
 
 impl Worker {
+    /// A line of its metrics, as a number.
+    pub fn metric(&self, name: &str) -> f64 {
+        let text = self.running.as_ref().unwrap().metrics().encode().unwrap();
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+            .unwrap_or_else(|| panic!("no {name} in\n{text}"))
+    }
+
     pub async fn stop(mut self) {
         self.stop.cancel();
         if let Some(running) = self.running.take() {

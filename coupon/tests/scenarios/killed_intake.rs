@@ -7,6 +7,7 @@ use testkit::{eventually::eventually, kafka::KafkaServer, proxy::Treatment};
 use crate::{
     chain::{Chain, LIMIT, at_once, terms, users},
     process::IntakeProcess,
+    records::{consumed, pending, publish},
 };
 
 /// Starts an intake whose records never leave, lets `claims` users claim with a key each, and kills it when all of them
@@ -14,7 +15,9 @@ use crate::{
 async fn reserve_and_kill(chain: &Chain, claims: usize) {
     let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
     let before = chain.numbers().await.taken;
-    let doomed = IntakeProcess::start(chain, &proxy.kafka_settings().kafka_brokers).await;
+    let mut on = chain.on.clone();
+    on.kafka = proxy.kafka_settings();
+    let doomed = IntakeProcess::start(chain, &on).await;
     proxy.requests(Treatment::Hold);
     let asking = at_once(claims, |i| {
         let door = &doomed.door;
@@ -27,7 +30,7 @@ async fn reserve_and_kill(chain: &Chain, claims: usize) {
         told = asking => panic!("answered before all were reserved: {told:?}"),
         () = reserved => {}
     }
-    doomed.kill().await;
+    doomed.process.kill();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,21 +63,9 @@ async fn what_a_killed_intake_had_reserved_is_swept_and_sold() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_key_after_a_kill_is_pending_and_then_a_new_attempt_that_counts() {
     let chain = Chain::on(testkit::installation::TestInstallation::start().await.unwrap()).await;
-    let row = chain.apply(&terms(5)).await;
+    chain.apply(&terms(5)).await;
     reserve_and_kill(&chain, 1).await;
-    let batch = chain
-        .state
-        .expired_batches(&chain.campaign, 0, 10)
-        .await
-        .unwrap()
-        .unwrap()
-        .remove(0);
-    let claims = chain
-        .state
-        .claims_of(&chain.campaign, std::slice::from_ref(&batch))
-        .await
-        .unwrap()
-        .unwrap();
+    let record = pending(&chain).await;
 
     let door = chain.intake().await;
     let told = door.claim_with("user-0", Some("key-0")).await;
@@ -87,59 +78,9 @@ async fn the_same_key_after_a_kill_is_pending_and_then_a_new_attempt_that_counts
     chain.settles_with(1).await;
 
     // The first record comes after all.
-    late_record(&chain, &row, &batch, &claims).await;
-    let topic = chain.on.naming.requests_topic();
-    let reader = &chain.aligner.rebuilder.reader;
-    eventually(LIMIT, "it is consumed", async || {
-        let consumed = chain.database.consumed(&topic).await.unwrap();
-        let ends = reader.watermarks(&topic).await.unwrap();
-        ends.iter()
-            .all(|(id, marks)| consumed.get(id).copied().unwrap_or(0) == marks.high)
-    })
-    .await;
+    publish(&chain, &record).await;
+    consumed(&chain).await;
     chain.settles_with(1).await;
     assert_eq!(chain.rows().await.len(), 1);
     chain.assert_conserved().await;
-}
-
-async fn late_record(
-    chain: &Chain,
-    row: &campaign::postgres::campaign::CampaignRow,
-    batch: &campaign::identity::BatchId,
-    claims: &[(
-        campaign::identity::UserId,
-        campaign::identity::RequestId,
-        campaign::identity::Reservation,
-    )],
-) {
-    use campaign::{
-        kafka::producer::{Delivery, Outgoing, Producer},
-        record::{ClaimRecord, RecordedClaim, VERSION},
-    };
-    let numbers = chain.numbers().await;
-    let record = ClaimRecord {
-        v: VERSION,
-        campaign: chain.campaign.clone(),
-        id: row.id,
-        epoch: numbers.epoch,
-        batch: batch.clone(),
-        reserved_at: numbers.now_ms,
-        claims: claims
-            .iter()
-            .map(|(user, request, reservation)| RecordedClaim {
-                i: reservation.index,
-                user_id: user.clone(),
-                request_id: *request,
-            })
-            .collect(),
-    };
-    let producer = Producer::start(&chain.on.kafka, LIMIT).unwrap();
-    let topic = chain.on.naming.requests_topic();
-    let value = record.encode().unwrap();
-    let sent = producer.send(&Outgoing {
-        topic: &topic,
-        value: &value,
-        ..Outgoing::default()
-    });
-    assert!(matches!(sent.await.unwrap(), Delivery::Acknowledged { .. }));
 }

@@ -2,7 +2,10 @@
 
 use testkit::{eventually::eventually, installation::TestInstallation, kafka::KafkaServer};
 
-use crate::chain::{Chain, LIMIT, how_many, successes, terms, users};
+use crate::{
+    chain::{Chain, LIMIT, how_many, successes, terms, users},
+    records::consumed,
+};
 
 async fn behind_a_proxy() -> (Chain, testkit::proxy::Proxy) {
     let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
@@ -50,6 +53,28 @@ async fn an_outage_does_not_eat_the_stock() {
     assert!((900..1_000).contains(&sold), "{sold}");
     chain.settles_with(1_000).await;
     assert!(chain.rows().await.is_superset(&successes(&told)));
+    chain.assert_conserved().await;
+}
+
+/// The record is stored, and its door does not hear of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_whose_acknowledgement_is_lost_is_sold_to_nobody_else() {
+    let chain = Chain::open(2).await;
+    let _worker = chain.worker().await;
+    let door = chain.intake().await;
+    let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
+    let mut settings = chain.intake_settings();
+    settings.kafka = proxy.kafka_settings();
+    let deaf = chain.intake_with(settings).await;
+    assert!(deaf.claim("before").await.is("SUCCESS"));
+    proxy.drop_replies();
+    let unheard = deaf.claim("unheard").await;
+    consumed(&chain).await;
+    let other = door.claim("other").await;
+    chain.assert_kept(&[("unheard", &unheard), ("other", &other)]).await;
+    assert!(unheard.is("COUPON_ISSUE_KAFKA_ERROR") && unheard.unknown, "{unheard:?}");
+    assert!(other.is("SOLD_OUT"), "{other:?}");
+    chain.settles_with(2).await;
     chain.assert_conserved().await;
 }
 

@@ -9,7 +9,8 @@ use sqlx::Row;
 use testkit::{eventually::eventually, proxy::Proxy, redis::RedisServer};
 
 use crate::{
-    chain::{Chain, LIMIT, aligner},
+    chain::{Chain, LIMIT, aligner, how_many, terms, users},
+    holders::add_holders,
     rebuild::lose_state,
 };
 
@@ -18,23 +19,7 @@ const HOLDERS: i64 = 30_000;
 
 async fn with_holders() -> (Chain, CampaignRow) {
     let chain = Chain::open(HOLDERS + 10).await;
-    let row = chain.database.campaign(&chain.campaign).await.unwrap().unwrap();
-    sqlx::query(
-        "INSERT INTO coupon (id, campaign_id, user_id, code, reservation, issued_at)
-         SELECT gen_random_uuid(), $1, 'holder-' || i, 'C' || i, 'aaaaaaaa-' || i || '.0', now()
-         FROM generate_series(1, $2) AS i",
-    )
-    .bind(row.id.0)
-    .bind(HOLDERS)
-    .execute(&chain.pool)
-    .await
-    .unwrap();
-    sqlx::query("UPDATE campaign SET issued = $2 WHERE id = $1")
-        .bind(row.id.0)
-        .bind(HOLDERS)
-        .execute(&chain.pool)
-        .await
-        .unwrap();
+    let row = add_holders(&chain, HOLDERS).await;
     lose_state(&chain).await;
     (chain, row)
 }
@@ -81,6 +66,61 @@ async fn is_taken_over(chain: &Chain) {
     let door = chain.intake().await;
     assert!(door.claim("holder-1").await.is("DUPLICATE"));
     assert!(door.claim("somebody").await.is("SUCCESS"));
+}
+
+/// The epoch is raised in Postgres, and the state in Redis still serves the one before.
+#[tokio::test(flavor = "multi_thread")]
+async fn between_postgres_and_begin() {
+    let chain = Chain::open(20).await;
+    let door = chain.intake().await;
+    let _worker = chain.worker().await;
+    let told = door.burst(users(0..10), 10).await;
+    chain.settles_with(10).await;
+    dies_before_begin(&chain).await;
+    let row = chain.database.campaign(&chain.campaign).await.unwrap().unwrap();
+    assert!(chain.numbers().await.epoch < row.epoch);
+    assert!(door.claim("between").await.is("SUCCESS"), "nobody has shut the door");
+
+    let canceled = told[0].1.request.as_deref().unwrap();
+    assert_eq!(door.cancel(canceled).await, 200);
+    // Refused until the dead one's lock has run out, as every round of the operator is.
+    let shrunk = eventually(LIMIT, "the shrink comes through", async || {
+        chain.aligner.apply(&chain.campaign, &terms(12)).await.ok()
+    })
+    .await;
+    assert_eq!(shrunk.campaign.terms.quantity, 12);
+    chain.settles_with(10).await;
+    assert_eq!(chain.numbers().await.epoch, shrunk.campaign.epoch);
+    assert!(door.claim(&told[0].0).await.is("DUPLICATE"), "he was canceled");
+    let late = door.burst(users(100..105), 5).await;
+    assert_eq!((how_many(&late, "SUCCESS"), how_many(&late, "SOLD_OUT")), (2, 3));
+    chain.settles_with(12).await;
+    chain.assert_conserved().await;
+}
+
+/// A rebuild that loses Redis while it waits for the campaign's row to raise the epoch.
+async fn dies_before_begin(chain: &Chain) {
+    let proxy = Proxy::to(RedisServer::shared().await.unwrap().port()).await.unwrap();
+    let mut on = chain.on.clone();
+    on.redis = proxy.redis_settings();
+    let (_, doomed) = aligner(&on).await;
+    let before = chain.numbers().await.epoch;
+    let mut other = chain.pool.begin().await.unwrap();
+    sqlx::query("SELECT 1 FROM campaign FOR UPDATE")
+        .execute(&mut *other)
+        .await
+        .unwrap();
+    let death = async {
+        eventually(LIMIT, "it raises the epoch", async || {
+            chain.waits_for_a_lock("SELECT epoch FROM campaign%").await
+        })
+        .await;
+        proxy.refuse();
+        other.commit().await.unwrap();
+    };
+    let (rebuilt, ()) = tokio::join!(doomed.rebuilder.rebuild(&chain.campaign, Force::Always), death);
+    assert!(rebuilt.is_err(), "{rebuilt:?}");
+    assert_eq!(chain.numbers().await.epoch, before);
 }
 
 async fn is_rebuilding(chain: &Chain) -> bool {
