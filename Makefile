@@ -6,7 +6,7 @@ SHELL := /bin/bash
 # rustup and scripts/install-helm.sh install there; a fresh shell may not know it yet.
 export PATH := $(HOME)/.cargo/bin:$(PATH):$(HOME)/.cache/kindbox/bin
 
-.PHONY: help install lint test model demo dev torture bench e2e
+.PHONY: help install lint test model mutants demo dev torture bench e2e
 
 help: ## Lists the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):[^#]*## ?/  make \1\t/' | expand -t 18
@@ -22,6 +22,9 @@ test: install ## Runs all tests, against real servers
 
 model: ## Looks at every state of the protocol's model, and at what breaks without each of its rules
 	cargo test --package model -- --nocapture
+
+mutants: install ## Breaks each rule of the promise on purpose: its scenario must see it
+	cargo test --package coupon --features mutants --test scenarios -- --include-ignored --nocapture --test-threads=1 mutants::
 
 demo: install ## Sells a campaign out on this machine and audits the result
 	cargo run --package coupon -- --log warn,librdkafka=error demo

@@ -10,6 +10,7 @@ pub mod deletion;
 use jiff::Timestamp;
 
 use crate::{
+    mutant::{self, Mutant},
     name::CampaignName,
     postgres::{
         campaign::{CampaignRow, CampaignTerms, TermsChange},
@@ -203,6 +204,16 @@ impl Aligner {
     }
 
     async fn grow(&self, row: &CampaignRow, terms: &CampaignTerms) -> Result<Change, AlignError> {
+        if mutant::is(Mutant::RaiseRedisFirst) {
+            let wanted = CampaignRow {
+                terms: terms.clone(),
+                revision: row.revision + 1,
+                ..row.clone()
+            };
+            self.state
+                .configure(&row.name, &configuration_of(&wanted, row.epoch))
+                .await?;
+        }
         let written = self
             .database
             .set_terms(row.id, terms, row.revision, row.revision + 1, None)

@@ -12,6 +12,7 @@ pub mod event;
 pub mod identity;
 pub mod kafka;
 pub mod manifest;
+pub mod mutant;
 pub mod name;
 pub mod naming;
 pub mod postgres;

@@ -18,6 +18,7 @@ use crate::{
         client::KafkaError,
         offsets::{PastEnd, TopicReader},
     },
+    mutant::{self, Mutant},
     name::CampaignName,
     naming::Naming,
     postgres::{
@@ -189,7 +190,9 @@ impl Rebuilder {
             // An old primary may serve until it notices that its replicas are gone; only then does the wait for claims
             // on their way begin.
             tokio::time::sleep(self.state.failover_lag(campaign).await?).await;
-            tokio::time::sleep(self.settle_after).await;
+            if !mutant::is(Mutant::RebuildUnwaited) {
+                tokio::time::sleep(self.settle_after).await;
+            }
         }
 
         let topic = self.naming.requests_topic();
@@ -208,7 +211,13 @@ impl Rebuilder {
         }
 
         let mut users = self.append_rows(campaign, epoch, &mut snapshot).await?;
-        users += self.append_claims(row, epoch, &topic, cut, &mut snapshot).await?;
+        #[cfg(feature = "mutants")]
+        if mutant::is(Mutant::RebuildTwoMoments) {
+            snapshot.begin_another_moment(&topic).await?;
+        }
+        if !mutant::is(Mutant::RebuildForgetsClaims) {
+            users += self.append_claims(row, epoch, &topic, cut, &mut snapshot).await?;
+        }
         let configuration = configuration_of(snapshot.campaign(), epoch);
         snapshot.commit().await?;
 

@@ -20,6 +20,7 @@ use std::{
 use campaign::{
     identity::{BatchId, CampaignId, Reservation, UserId},
     kafka::producer::Producer,
+    mutant::{self, Mutant},
     name::CampaignName,
     naming::Naming,
     postgres::{
@@ -539,6 +540,9 @@ pub async fn release_and_settle(
     release: &[(UserId, Reservation)],
     batches: &[BatchId],
 ) -> Result<Transition, RedisError> {
+    if mutant::is(Mutant::SettleFirst) {
+        state.settle(campaign, batches).await?;
+    }
     if !release.is_empty() {
         match state.release(campaign, release).await? {
             Transition::Done(_) => {}

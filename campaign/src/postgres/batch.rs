@@ -11,7 +11,10 @@ use super::{
     issue::Claim,
     persist::Reason,
 };
-use crate::identity::{BatchId, CampaignId, RequestId, Reservation, UserId};
+use crate::{
+    identity::{BatchId, CampaignId, RequestId, Reservation, UserId},
+    mutant::{self, Mutant},
+};
 
 /// What was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +129,10 @@ impl Database {
                 session.rollback().await?;
                 return Ok(Abandon::ConsumedBehind);
             }
+            if mutant::is(Mutant::AbandonUnwritten) {
+                session.rollback().await?;
+                return Ok(Abandon::Abandoned);
+            }
             let written = insert_batches(&mut session, campaign, &[(batch, BatchOutcome::Abandoned)]).await?;
             if written.is_empty() {
                 let outcome = read_batches(&mut session, campaign, std::slice::from_ref(batch)).await?;
@@ -184,7 +191,7 @@ pub(super) async fn insert_batches(
     // In one order: where a campaign was never known, no row lock keeps two workers apart.
     let mut batches = batches.to_vec();
     batches.sort_unstable_by_key(|(batch, _)| *batch);
-    sqlx::query(
+    let written = sqlx::query(
         "INSERT INTO batch (campaign_id, batch, outcome, decided_at) \
          SELECT $1, batch, outcome, statement_timestamp() FROM unnest($2::text[], $3::text[]) AS b(batch, outcome) \
          ON CONFLICT DO NOTHING RETURNING batch",
@@ -193,10 +200,11 @@ pub(super) async fn insert_batches(
     .bind(batches.iter().map(|(batch, _)| batch.as_str()).collect::<Vec<_>>())
     .bind(batches.iter().map(|(_, outcome)| outcome.as_str()).collect::<Vec<_>>())
     .fetch_all(&mut **session)
-    .await?
-    .iter()
-    .map(|row| row.try_get(0))
-    .collect()
+    .await?;
+    if mutant::is(Mutant::BatchUnguarded) {
+        return Ok(batches.iter().map(|(batch, _)| batch.to_string()).collect());
+    }
+    written.iter().map(|row| row.try_get(0)).collect()
 }
 
 /// As [`Database::decided_batches`], inside a transaction.

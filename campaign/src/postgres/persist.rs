@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     identity::{BatchId, CampaignId, RequestId, Reservation, UserId},
+    mutant::{self, Mutant},
     name::CampaignName,
     record::{ClaimRecord, Cuts, is_stale},
 };
@@ -220,6 +221,16 @@ pub(super) use in_one_transaction;
 impl Database {
     /// Decides the records; see the worker's table in the design.
     pub async fn persist(&self, request: &PersistRequest<'_>) -> Result<Persisted, PersistError> {
+        let apart = PersistRequest {
+            advances: &[],
+            ..request.clone()
+        };
+        let request = if mutant::is(Mutant::OffsetsApart) {
+            self.advance(request.topic, request.advances).await?;
+            &apart
+        } else {
+            request
+        };
         in_one_transaction!(self, "persist claims", |session| decide(session, request).await)
     }
 

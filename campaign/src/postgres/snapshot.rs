@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     identity::{BatchId, CampaignId, Epoch, RequestId},
+    mutant::{self, Mutant},
     record::Cuts,
     redis::state::RebuiltEntry,
 };
@@ -68,7 +69,8 @@ impl Database {
                     return Ok(SnapshotStart::Superseded);
                 }
             };
-            let (partitions, offsets): (Vec<i32>, Vec<i64>) = cut.iter().unzip();
+            let (partitions, offsets): (Vec<i32>, Vec<i64>) =
+                cut.iter().filter(|_| !mutant::is(Mutant::RebuildUncut)).unzip();
             sqlx::query(
                 "INSERT INTO epoch_cut (campaign_id, epoch, partition, end_offset) \
                  SELECT $1, $2, partition, end_offset FROM unnest($3::int[], $4::bigint[]) AS c(partition, end_offset)",
@@ -162,6 +164,18 @@ impl Snapshot {
         within("read decided batches", async {
             let decided = read_batches(&mut self.session, self.campaign.id, batches).await?;
             Ok(decided.into_keys().collect())
+        })
+        .await
+    }
+
+    /// Ends the moment of the rows and begins another one for what follows.
+    #[cfg(feature = "mutants")]
+    pub async fn begin_another_moment(&mut self, topic: &str) -> Result<(), DatabaseError> {
+        within("begin another moment", async {
+            sqlx::raw_sql("COMMIT; BEGIN").execute(&mut *self.session).await?;
+            lock_campaign(&mut self.session, self.campaign.id).await?;
+            self.consumed = read_consumed(&mut self.session, topic).await?;
+            Ok(())
         })
         .await
     }

@@ -173,7 +173,7 @@ impl Redis {
         let answer = self.send(key, &command("EVALSHA", script.hash())).await;
         match answer {
             Err(Failed::Refused { code, .. }) if code == "NOSCRIPT" => {
-                self.send(key, &command("EVAL", script.source)).await
+                self.send(key, &command("EVAL", script.source())).await
             }
             answer => answer,
         }

@@ -1,17 +1,24 @@
 //! The scripts of `lua/`. Each runs by its hash and is loaded where the server answers NOSCRIPT; only then it is sent
 //! again.
 
-use std::sync::LazyLock;
+use std::{borrow::Cow, sync::LazyLock};
+
+use crate::mutant;
 
 /// A script with what goes before it.
 pub(super) struct Script {
     /// The transition, as errors call it.
     pub(super) name: &'static str,
-    pub(super) source: &'static str,
+    source: LazyLock<Cow<'static, str>>,
     hash: LazyLock<String>,
 }
 
 impl Script {
+    /// What EVAL wants.
+    pub(super) fn source(&self) -> &str {
+        &self.source
+    }
+
     /// What EVALSHA wants.
     pub(super) fn hash(&self) -> &str {
         &self.hash
@@ -27,8 +34,8 @@ macro_rules! scripts {
             );
             Script {
                 name: $name,
-                source: SOURCE,
-                hash: LazyLock::new(|| ::redis::Script::new(SOURCE).get_hash().to_owned()),
+                source: LazyLock::new(|| mutant::lua::script($name, SOURCE)),
+                hash: LazyLock::new(|| ::redis::Script::new($constant.source()).get_hash().to_owned()),
             }
         };)*
     };
