@@ -204,7 +204,7 @@ impl Aligner {
     }
 
     async fn grow(&self, row: &CampaignRow, terms: &CampaignTerms) -> Result<Change, AlignError> {
-        if mutant::is(Mutant::RaiseRedisFirst) {
+        if mutant::is(Mutant::RaiseInRedisFirst) {
             let wanted = CampaignRow {
                 terms: terms.clone(),
                 revision: row.revision + 1,

@@ -13,7 +13,7 @@ pub(crate) mod lua;
 
 macro_rules! mutants {
     ($($(#[doc = $rule:literal])+ $mutant:ident $name:literal)*) => {
-        /// A rule that is broken. Each says which.
+        /// A rule that is broken. Each says which. The model has the same ones.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Mutant {
             $($(#[doc = $rule])+ $mutant,)*
@@ -35,42 +35,42 @@ macro_rules! mutants {
 
 mutants! {
     /// Breaks: what is unknown is not released. A publish without an answer gives its slots back at once.
-    UnknownReleased "unknown-released"
+    ReleaseOnUnknownPublish "release_on_unknown_publish"
     /// Breaks: an acknowledgement later than `publishTimeout` after the reserve is unknown. It is a SUCCESS.
-    LateSuccess "late-success"
+    SuccessOnLateAcknowledgement "success_on_late_acknowledgement"
     /// Breaks: `consumed` moves in the transaction that writes the rows. It moves in one of its own, before.
-    OffsetsApart "offsets-apart"
+    OffsetsNotInTransaction "offsets_not_in_transaction"
     /// Breaks: whoever writes a batch first has decided. The primary key of `batch` stops nobody.
-    BatchUnguarded "batch-unguarded"
+    NoBatchKey "no_batch_key"
     /// Breaks: first the old batches, then the end offsets. The sweeper reads the end offsets first.
-    SweepEndsFirst "sweep-ends-first"
+    EndOffsetsBeforeExpired "end_offsets_before_expired"
     /// Breaks: what is in Kafka up to the end offsets is left to the worker. The sweeper does not look there.
-    SweepWithoutEnds "sweep-without-ends"
+    NoEndOffsets "no_end_offsets"
     /// Breaks: a batch is written as `abandoned` before its slots are free. They are freed without a row.
-    AbandonUnwritten "abandon-unwritten"
+    NoAbandonedRow "no_abandoned_row"
     /// Breaks: a rebuild waits out `publishTimeout` and the margin before it reads the end offsets. It does not wait.
-    RebuildUnwaited "rebuild-unwaited"
+    RebuildWithoutWait "rebuild_without_wait"
     /// Breaks: undecided claims up to the cut are pending in the new state. Only rows are.
-    RebuildForgetsClaims "rebuild-forgets-claims"
+    RebuildWithoutKafka "rebuild_without_kafka"
     /// Breaks: a record of an older epoch past the cut is stale. No cut is stored.
-    RebuildUncut "rebuild-uncut"
+    RebuildWithoutCut "rebuild_without_cut"
     /// Breaks: rows, offsets and decided batches are read as of one moment. The rows are read in a transaction of
     /// their own, before.
-    RebuildTwoMoments "rebuild-two-moments"
+    RebuildWithTwoSnapshots "rebuild_with_two_snapshots"
     /// Breaks: an older rebuild writes nothing any more. Its commit does not look at the epoch.
-    RebuildCommitsAnyEpoch "rebuild-commits-any-epoch"
+    NoEpochCheckInCommit "no_epoch_check_in_commit"
     /// Breaks: a state that was built on another server counts as missing. Nobody looks at the run id.
-    ServerUnchecked "server-unchecked"
+    NoRunIdCheck "no_run_id_check"
     /// Breaks: an old reservation never frees a newer one. The user alone decides whose slot is freed.
-    ReleaseByUser "release-by-user"
+    ReleaseByUserAlone "release_by_user_alone"
     /// Breaks: release first, then settle. The batch leaves `pending` while its slots are still taken.
-    SettleFirst "settle-first"
+    SettleBeforeRelease "settle_before_release"
     /// Breaks: a cancel is done only when Redis has confirmed the restock. It is tried once.
-    RestockOnce "restock-once"
+    RestockNotRepeated "restock_not_repeated"
     /// Breaks: growing writes Postgres first. Redis grows first.
-    RaiseRedisFirst "raise-redis-first"
+    RaiseInRedisFirst "raise_in_redis_first"
     /// Breaks: absence is never read as zero. A reserve call takes a missing key for an untouched one.
-    MissingIsZero "missing-is-zero"
+    MissingKeyAsZero "missing_key_as_zero"
 }
 
 impl fmt::Display for Mutant {
@@ -123,7 +123,7 @@ mod tests {
     #[cfg(not(feature = "mutants"))]
     #[test]
     fn the_product_is_none_of_them() {
-        const NONE: bool = is(Mutant::UnknownReleased);
+        const NONE: bool = is(Mutant::ReleaseOnUnknownPublish);
         assert!(!NONE && Mutant::ALL.iter().all(|&mutant| !is(mutant)));
     }
 }

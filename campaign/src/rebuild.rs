@@ -190,7 +190,7 @@ impl Rebuilder {
             // An old primary may serve until it notices that its replicas are gone; only then does the wait for claims
             // on their way begin.
             tokio::time::sleep(self.state.failover_lag(campaign).await?).await;
-            if !mutant::is(Mutant::RebuildUnwaited) {
+            if !mutant::is(Mutant::RebuildWithoutWait) {
                 tokio::time::sleep(self.settle_after).await;
             }
         }
@@ -212,10 +212,10 @@ impl Rebuilder {
 
         let mut users = self.append_rows(campaign, epoch, &mut snapshot).await?;
         #[cfg(feature = "mutants")]
-        if mutant::is(Mutant::RebuildTwoMoments) {
+        if mutant::is(Mutant::RebuildWithTwoSnapshots) {
             snapshot.begin_another_moment(&topic).await?;
         }
-        if !mutant::is(Mutant::RebuildForgetsClaims) {
+        if !mutant::is(Mutant::RebuildWithoutKafka) {
             users += self.append_claims(row, epoch, &topic, cut, &mut snapshot).await?;
         }
         let configuration = configuration_of(snapshot.campaign(), epoch);

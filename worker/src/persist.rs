@@ -540,7 +540,7 @@ pub async fn release_and_settle(
     release: &[(UserId, Reservation)],
     batches: &[BatchId],
 ) -> Result<Transition, RedisError> {
-    if mutant::is(Mutant::SettleFirst) {
+    if mutant::is(Mutant::SettleBeforeRelease) {
         state.settle(campaign, batches).await?;
     }
     if !release.is_empty() {

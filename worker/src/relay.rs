@@ -304,7 +304,7 @@ impl Relay {
                     Restock::Later
                 }
             };
-            if judged == Restock::Confirmed || mutant::is(Mutant::RestockOnce) {
+            if judged == Restock::Confirmed || mutant::is(Mutant::RestockNotRepeated) {
                 confirmed.insert(row.id);
             }
         }

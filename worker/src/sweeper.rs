@@ -182,7 +182,7 @@ impl Sweeper {
         self.release_discarded(&campaigns, &mut swept).await?;
 
         let topic = self.naming.requests_topic();
-        let too_early = match mutant::is(Mutant::SweepEndsFirst) {
+        let too_early = match mutant::is(Mutant::EndOffsetsBeforeExpired) {
             true => Some(self.reader.watermarks(&topic).await?),
             false => None,
         };
@@ -295,7 +295,7 @@ impl Sweeper {
             return Err(SweepError::AheadOfKafka(found));
         }
         let unread = unread(consumed, watermarks);
-        if unread.is_empty() || mutant::is(Mutant::SweepWithoutEnds) {
+        if unread.is_empty() || mutant::is(Mutant::NoEndOffsets) {
             return Ok(HashSet::new());
         }
         let found = Arc::new(Mutex::new(HashSet::new()));

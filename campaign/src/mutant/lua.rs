@@ -18,31 +18,31 @@ struct Edit {
 #[cfg(any(test, feature = "mutants"))]
 const EDITS: &[Edit] = &[
     Edit {
-        mutant: Mutant::ServerUnchecked,
+        mutant: Mutant::NoRunIdCheck,
         file: "prelude",
         line: "  if not status or server ~= this_server() then",
         instead: "  if not status then",
     },
     Edit {
-        mutant: Mutant::MissingIsZero,
+        mutant: Mutant::MissingKeyAsZero,
         file: "prelude",
         line: "  if call('EXISTS', unpack(KEYS, 2, last)) ~= last - 1 then",
         instead: "  if false then",
     },
     Edit {
-        mutant: Mutant::MissingIsZero,
+        mutant: Mutant::MissingKeyAsZero,
         file: "reserve",
         line: "local taken = tonumber(call('GET', occupied_key))",
         instead: "local taken = tonumber(call('GET', occupied_key) or 0)",
     },
     Edit {
-        mutant: Mutant::ReleaseByUser,
+        mutant: Mutant::ReleaseByUserAlone,
         file: "release",
         line: "    if held == reservation then",
         instead: "    if held ~= 'canceled' then",
     },
     Edit {
-        mutant: Mutant::RebuildCommitsAnyEpoch,
+        mutant: Mutant::NoEpochCheckInCommit,
         file: "rebuild_commit",
         line: "if meta[1] ~= epoch or meta[2] ~= 'rebuilding' or meta[3] ~= server",
         instead: "if meta[2] ~= 'rebuilding' or meta[3] ~= server",

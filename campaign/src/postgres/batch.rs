@@ -129,7 +129,7 @@ impl Database {
                 session.rollback().await?;
                 return Ok(Abandon::ConsumedBehind);
             }
-            if mutant::is(Mutant::AbandonUnwritten) {
+            if mutant::is(Mutant::NoAbandonedRow) {
                 session.rollback().await?;
                 return Ok(Abandon::Abandoned);
             }
@@ -201,7 +201,7 @@ pub(super) async fn insert_batches(
     .bind(batches.iter().map(|(_, outcome)| outcome.as_str()).collect::<Vec<_>>())
     .fetch_all(&mut **session)
     .await?;
-    if mutant::is(Mutant::BatchUnguarded) {
+    if mutant::is(Mutant::NoBatchKey) {
         return Ok(batches.iter().map(|(batch, _)| batch.to_string()).collect());
     }
     written.iter().map(|row| row.try_get(0)).collect()

@@ -225,7 +225,7 @@ impl Database {
             advances: &[],
             ..request.clone()
         };
-        let request = if mutant::is(Mutant::OffsetsApart) {
+        let request = if mutant::is(Mutant::OffsetsNotInTransaction) {
             self.advance(request.topic, request.advances).await?;
             &apart
         } else {

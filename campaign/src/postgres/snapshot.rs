@@ -70,7 +70,7 @@ impl Database {
                 }
             };
             let (partitions, offsets): (Vec<i32>, Vec<i64>) =
-                cut.iter().filter(|_| !mutant::is(Mutant::RebuildUncut)).unzip();
+                cut.iter().filter(|_| !mutant::is(Mutant::RebuildWithoutCut)).unzip();
             sqlx::query(
                 "INSERT INTO epoch_cut (campaign_id, epoch, partition, end_offset) \
                  SELECT $1, $2, partition, end_offset FROM unnest($3::int[], $4::bigint[]) AS c(partition, end_offset)",

@@ -61,58 +61,58 @@ macro_rules! caught {
 }
 
 caught! {
-    unknown_released: UnknownReleased
+    release_on_unknown_publish: ReleaseOnUnknownPublish
         by "outage::a_slot_whose_acknowledgement_is_lost_is_sold_to_nobody_else",
         which sees "a SUCCESS was taken back: [(\"other\"";
-    late_success: LateSuccess
+    success_on_late_acknowledgement: SuccessOnLateAcknowledgement
         by "late_record::a_record_that_is_stored_after_the_cut_is_no_success_and_takes_no_slot",
         which sees "a SUCCESS was taken back: [(\"slow\"";
-    offsets_apart: OffsetsApart
+    offsets_not_in_transaction: OffsetsNotInTransaction
         by "killed_worker::records_of_a_worker_that_died_before_its_commit_are_persisted_by_the_next_one",
         which sees "a SUCCESS was taken back: [(\"user-0\"";
-    batch_unguarded: BatchUnguarded
+    no_batch_key: NoBatchKey
         by "sweeper::a_record_that_comes_after_its_batch_was_abandoned_changes_nothing",
         which sees "a SUCCESS was taken back: [(\"other\"";
-    sweep_ends_first: SweepEndsFirst
+    end_offsets_before_expired: EndOffsetsBeforeExpired
         by "sweeper::a_claim_that_is_acknowledged_while_a_sweep_is_held_up_is_left_to_the_worker",
         which sees "a SUCCESS was taken back: [(\"user\"";
-    sweep_without_ends: SweepWithoutEnds
+    no_end_offsets: NoEndOffsets
         by "sweeper::claims_that_wait_for_a_worker_are_left_to_it",
         which sees "a SUCCESS was taken back: [(\"user-0\"";
-    abandon_unwritten: AbandonUnwritten
+    no_abandoned_row: NoAbandonedRow
         by "sweeper::a_record_that_comes_after_its_batch_was_abandoned_changes_nothing",
         which sees "a SUCCESS was taken back: [(\"other\"";
-    rebuild_unwaited: RebuildUnwaited
+    rebuild_without_wait: RebuildWithoutWait
         by "late_record::a_claim_that_is_acknowledged_in_time_is_in_the_rebuilt_state",
         which sees "a SUCCESS was taken back: [(\"slow\"";
-    rebuild_forgets_claims: RebuildForgetsClaims
+    rebuild_without_kafka: RebuildWithoutKafka
         by "rebuild::claims_that_are_still_in_kafka_keep_their_slots",
         which sees "140 of 100 coupons are sold";
-    rebuild_uncut: RebuildUncut
+    rebuild_without_cut: RebuildWithoutCut
         by "late_record::a_record_that_is_stored_after_the_cut_is_no_success_and_takes_no_slot",
         which sees "a SUCCESS was taken back: [(\"other\"";
-    rebuild_two_moments: RebuildTwoMoments
+    rebuild_with_two_snapshots: RebuildWithTwoSnapshots
         by "rebuild_overlaps::claims_that_a_worker_wants_to_persist_meanwhile_keep_their_slots",
         which sees "a SUCCESS was taken back: [(\"other\"";
-    rebuild_commits_any_epoch: RebuildCommitsAnyEpoch
+    no_epoch_check_in_commit: NoEpochCheckInCommit
         by "rebuild_overlaps::an_older_rebuild_that_comes_back_opens_nothing",
         which sees "a SUCCESS was taken back: [(\"a\"";
-    server_unchecked: ServerUnchecked
+    no_run_id_check: NoRunIdCheck
         by "older_redis::an_older_copy_is_found_and_everybody_who_was_accepted_is_honoured",
         which sees "a SUCCESS was taken back: [(\"late-";
-    release_by_user: ReleaseByUser
+    release_by_user_alone: ReleaseByUserAlone
         by "sweeper::a_reservation_that_is_given_back_late_frees_nobody_elses_slot",
         which sees "a SUCCESS was taken back: [(\"other\"";
-    settle_first: SettleFirst
+    settle_before_release: SettleBeforeRelease
         by "sweeper::a_sweep_that_is_cut_short_is_finished_by_the_next_one",
         which sees "a slot leaks";
-    restock_once: RestockOnce
+    restock_not_repeated: RestockNotRepeated
         by "killed_worker::a_restock_that_redis_did_not_confirm_is_repeated",
         which sees "the slot of the canceled coupon is free";
-    raise_redis_first: RaiseRedisFirst
+    raise_in_redis_first: RaiseInRedisFirst
         by "raise::nothing_is_sold_that_postgres_has_no_room_for_yet",
         which sees "a SUCCESS was taken back: [(\"second\"";
-    missing_is_zero: MissingIsZero
+    missing_key_as_zero: MissingKeyAsZero
         by "rebuild::a_state_that_has_lost_one_of_its_keys_sells_nothing_twice",
         which sees "a SUCCESS was taken back: [(\"late-0\"";
 }

@@ -199,7 +199,9 @@ pub fn may_publish(elapsed: Duration, publish_timeout: Duration) -> bool {
 pub fn published(delivery: &Delivery, elapsed: Duration, publish_timeout: Duration) -> PublishResult {
     match delivery {
         // Later than that, a rebuild may have read the topic's end without it.
-        Delivery::Acknowledged { .. } if elapsed > publish_timeout && !mutant::is(Mutant::LateSuccess) => {
+        Delivery::Acknowledged { .. }
+            if elapsed > publish_timeout && !mutant::is(Mutant::SuccessOnLateAcknowledgement) =>
+        {
             PublishResult::Late
         }
         Delivery::Acknowledged { .. } => PublishResult::Acknowledged,
@@ -213,7 +215,7 @@ pub fn fate(result: PublishResult) -> Fate {
     match result {
         PublishResult::Acknowledged => Fate::Accepted,
         PublishResult::NotStored | PublishResult::NotSent => Fate::GivenBack,
-        PublishResult::Unknown if mutant::is(Mutant::UnknownReleased) => Fate::GivenBack,
+        PublishResult::Unknown if mutant::is(Mutant::ReleaseOnUnknownPublish) => Fate::GivenBack,
         PublishResult::Late | PublishResult::Unknown => Fate::Undecided,
     }
 }
