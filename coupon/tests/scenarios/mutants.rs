@@ -11,6 +11,7 @@ fn is_caught(mutant: Mutant, scenario: &str, sees: &str) {
     let ran = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", scenario, "--nocapture"])
         .env("COUPON_MUTANT", mutant.name())
+        .env("RUST_BACKTRACE", "0")
         .output()
         .unwrap();
     let said = [ran.stdout, ran.stderr]
