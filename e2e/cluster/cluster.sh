@@ -72,6 +72,8 @@ up() {
     if inside kind get clusters 2>/dev/null | grep -qx "$cluster"; then
         if inside kubectl --request-timeout=10s get --raw /readyz >/dev/null 2>&1; then
             say "it is up already"
+            # Every hour kube-proxy writes its rules anew in one transaction, and some kernels keep none of them.
+            [ "$engine" = registry ] || inside kubectl -n kube-system delete pod -l k8s-app=kube-proxy >/dev/null
             return
         fi
         say "it is there and does not answer, as after a reboot: making it anew"
