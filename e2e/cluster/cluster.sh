@@ -72,14 +72,24 @@ up() {
     if inside kind get clusters 2>/dev/null | grep -qx "$cluster"; then
         if inside kubectl --request-timeout=10s get --raw /readyz >/dev/null 2>&1; then
             say "it is up already"
-            # Every hour kube-proxy writes its rules anew in one transaction, and some kernels keep none of them.
-            [ "$engine" = registry ] || inside kubectl -n kube-system delete pod -l k8s-app=kube-proxy >/dev/null
+            [ "$engine" = registry ] || services_anew
             return
         fi
         say "it is there and does not answer, as after a reboot: making it anew"
         inside kind delete cluster --name "$cluster"
     fi
     inside kind create cluster --name "$cluster" "${image[@]}" --wait 180s
+}
+
+# Every hour kube-proxy empties its maps and fills them in one transaction, and some kernels leave them empty. It fills new
+# ones well.
+services_anew() {
+    local family
+    for family in ip ip6; do
+        inside docker exec "$cluster-control-plane" nft delete table "$family" kube-proxy 2>/dev/null || true
+    done
+    inside kubectl -n kube-system delete pod -l k8s-app=kube-proxy >/dev/null
+    inside kubectl -n kube-system wait pod -l k8s-app=kube-proxy --for=condition=Ready --timeout=60s >/dev/null
 }
 
 # Where kind pulls its node, kubectl comes from the same release.
