@@ -13,7 +13,7 @@ use campaign::{
     kafka::consumer::GroupConsumer,
     postgres::{
         database::{Database, DatabaseError},
-        persist::{Advance, PersistError},
+        persist::{Advance, DecidedBatch, PersistError},
     },
 };
 use prometheus_client::metrics::gauge::Gauge;
@@ -48,9 +48,29 @@ pub struct Place {
 pub struct Carried {
     advances: Vec<Advance>,
     generations: Vec<u64>,
+    rests_on: Vec<DecidedBatch>,
 }
 
 impl Carried {
+    fn nothing() -> Self {
+        Self {
+            advances: Vec::new(),
+            generations: Vec::new(),
+            rests_on: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, advance: Advance, window: &PartitionWindow) {
+        self.advances.push(advance);
+        self.generations.push(window.generation());
+        self.rests_on.extend(window.rests_on().cloned());
+    }
+
+    /// What earlier transactions have decided and the advances pass: for the transaction, which fails if it is gone.
+    pub fn rests_on(&self) -> &[DecidedBatch] {
+        &self.rests_on
+    }
+
     /// For the transaction.
     pub fn advances(&self) -> &[Advance] {
         &self.advances
@@ -197,10 +217,7 @@ impl Assignment {
         let mut sorted = places.to_vec();
         sorted.sort_unstable();
         let mut ours = self.partitions();
-        let mut carried = Carried {
-            advances: Vec::new(),
-            generations: Vec::new(),
-        };
+        let mut carried = Carried::nothing();
         // In the order of partitions: two workers that believe in the same partitions then cannot deadlock.
         for of_partition in sorted.chunk_by(|a, b| a.partition == b.partition) {
             let Some(window) = ours.windows.get_mut(&of_partition[0].partition) else {
@@ -213,20 +230,25 @@ impl Assignment {
                 .map(|place| place.offset)
                 .collect();
             if let Some(advance) = window.begin_advance(&offsets) {
-                carried.advances.push(advance);
-                carried.generations.push(generation);
+                carried.add(advance, window);
             }
         }
         carried
     }
 
-    /// The transaction has committed: its advances hold and `places` are finished.
-    pub fn committed(&self, places: &[Place], carried: Carried) {
+    /// The transaction has committed: its advances hold and `places` are finished. `decided`: the batches of the places, in
+    /// their order, where they have one.
+    pub fn committed(&self, places: &[Place], decided: impl IntoIterator<Item = DecidedBatch>, carried: Carried) {
         let mut ours = self.partitions();
         for (advance, &generation) in carried.advances.iter().zip(&carried.generations) {
             if let Some(window) = ours.current(advance.partition, generation) {
                 window.advanced();
                 self.consumer.show_progress(advance.partition, window.stored());
+            }
+        }
+        for (place, batch) in places.iter().zip(decided) {
+            if let Some(window) = ours.current(place.partition, place.generation) {
+                window.decided(place.offset, batch);
             }
         }
         self.finish_all(&mut ours, places);
@@ -259,6 +281,35 @@ impl Assignment {
                 window.advance_failed(in_doubt);
             }
         }
+    }
+
+    /// What the advances rest on is gone: their partitions are read again from where `consumed` still stands.
+    pub fn put_back(&self, carried: Carried) {
+        let mut ours = self.partitions();
+        for (advance, &generation) in carried.advances.iter().zip(&carried.generations) {
+            if ours.current(advance.partition, generation).is_some() {
+                tracing::warn!(
+                    topic = self.topic,
+                    partition = advance.partition,
+                    stored = advance.from,
+                    "decided batches are gone, Postgres was put back: reading again from the stored offset"
+                );
+                self.start(&mut ours, advance.partition, advance.from);
+            }
+        }
+        self.show_backlog(&ours);
+    }
+
+    /// Whether the offset of every place that is still ours moves with this transaction, or has moved.
+    pub fn is_complete(&self, places: &[Place], carried: &Carried) -> bool {
+        let mut ours = self.partitions();
+        places.iter().all(|place| {
+            let moves = |advance: &Advance| advance.partition == place.partition && advance.to > place.offset;
+            match ours.current(place.partition, place.generation) {
+                Some(window) => place.offset < window.stored() || carried.advances.iter().any(moves),
+                None => true,
+            }
+        })
     }
 
     /// Holds the windows against what Postgres has stored, and begins those again that somebody else has moved.
@@ -331,9 +382,17 @@ impl Assignment {
         if carried.advances.is_empty() {
             return Ok(());
         }
-        match self.database.advance(&self.topic, carried.advances()).await {
+        let advanced = self
+            .database
+            .advance(&self.topic, carried.advances(), carried.rests_on())
+            .await;
+        match advanced {
             Ok(()) => {
-                self.committed(&[], carried);
+                self.committed(&[], [], carried);
+                Ok(())
+            }
+            Err(PersistError::PutBack { .. }) => {
+                self.put_back(carried);
                 Ok(())
             }
             Err(PersistError::Database(error)) => {
@@ -351,14 +410,10 @@ impl Assignment {
         let mut ours = self.partitions();
         let mut lagging: Vec<&mut PartitionWindow> = ours.windows.values_mut().filter(|window| window.lags()).collect();
         lagging.sort_by_key(|window| window.partition());
-        let mut carried = Carried {
-            advances: Vec::new(),
-            generations: Vec::new(),
-        };
+        let mut carried = Carried::nothing();
         for window in lagging {
             if let Some(advance) = window.begin_advance(&[]) {
-                carried.advances.push(advance);
-                carried.generations.push(window.generation());
+                carried.add(advance, window);
             }
         }
         carried

@@ -27,12 +27,13 @@ pub struct KindLabel {
 }
 
 /// What is tried again.
-const RETRIES: [&str; 10] = [
+const RETRIES: [&str; 11] = [
     "postgres",
     "redis",
     "lock",
     "fenced",
     "moved",
+    "put_back",
     "data",
     "dead_letter",
     "settle",

@@ -9,12 +9,14 @@
 //! - A task that finds the advance handed out carries none. What it finished is left for a later transaction, or for
 //!   the one that writes offsets alone. So `consumed` may lag behind the rows; a record that is read twice for that is
 //!   "already decided".
+//! - An advance passes records that earlier transactions have decided. It carries their batches, and its transaction looks
+//!   whether they are still there: Postgres may have been put back to a copy with the same `consumed` and without them.
 //! - When the answer to a commit is lost, the advance is in doubt: the stored offset is read again, and is either the
 //!   one before, the one after, or one that somebody else has written.
 
 use std::collections::BTreeMap;
 
-use campaign::postgres::persist::Advance;
+use campaign::postgres::persist::{Advance, DecidedBatch};
 
 /// How much of a partition may be in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub struct PartitionWindow {
     paused: bool,
     advancing: Option<i64>,
     doubt: Option<i64>,
+    /// Decided at or past `stored`, by offset: an advance that passes them holds only while they are still there.
+    decided: BTreeMap<i64, DecidedBatch>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +99,7 @@ impl PartitionWindow {
             paused: false,
             advancing: None,
             doubt: None,
+            decided: BTreeMap::new(),
         }
     }
 
@@ -181,10 +186,28 @@ impl PartitionWindow {
         })
     }
 
+    /// What the advance that was handed out passes and earlier transactions have decided.
+    pub fn rests_on(&self) -> impl Iterator<Item = &DecidedBatch> {
+        let to = self.advancing.unwrap_or(self.stored);
+        self.decided.range(..to).map(|(_, decided)| decided)
+    }
+
     /// The transaction that carried the advance has committed.
     pub fn advanced(&mut self) {
         if let Some(to) = self.advancing.take() {
-            self.stored = to;
+            self.store(to);
+        }
+    }
+
+    fn store(&mut self, to: i64) {
+        self.stored = to;
+        self.decided = self.decided.split_off(&to);
+    }
+
+    /// A transaction has decided the record at `offset`.
+    pub fn decided(&mut self, offset: i64, batch: DecidedBatch) {
+        if offset >= self.stored {
+            self.decided.insert(offset, batch);
         }
     }
 
@@ -210,7 +233,7 @@ impl PartitionWindow {
         }
         if self.doubt == Some(stored) {
             self.doubt = None;
-            self.stored = stored;
+            self.store(stored);
             return Standing::Committed;
         }
         Standing::Moved
@@ -286,6 +309,30 @@ mod tests {
             advance(12, 13),
             "left by the one that carried none"
         );
+    }
+
+    #[test]
+    fn an_advance_rests_on_what_was_decided_before_it_and_not_accounted_for() {
+        let batch = |number: u64| DecidedBatch {
+            campaign: campaign::identity::CampaignId(uuid::Uuid::nil()),
+            batch: format!("abcdefgh-{number}").parse().unwrap(),
+        };
+        let rests_on = |window: &PartitionWindow| window.rests_on().cloned().collect::<Vec<_>>();
+        let mut window = running(10);
+        for offset in 10..14 {
+            window.receive(offset, 1);
+        }
+        for offset in [11, 13] {
+            window.decided(offset, batch(offset as u64));
+            window.finish(offset);
+        }
+        assert_eq!(window.begin_advance(&[10]), advance(10, 12));
+        assert_eq!(rests_on(&window), [batch(11)], "13 is not passed yet");
+        window.advanced();
+        window.decided(10, batch(10));
+        window.finish(10);
+        assert_eq!(window.begin_advance(&[12]), advance(12, 14));
+        assert_eq!(rests_on(&window), [batch(13)], "10 and 11 are accounted for");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use campaign::{
     naming::Naming,
     postgres::{
         database::{Database, DatabaseError},
-        persist::{LocatedRecord, PersistError, PersistRequest, Persisted},
+        persist::{DecidedBatch, LocatedRecord, PersistError, PersistRequest, Persisted},
     },
     redis::{
         connection::RedisError,
@@ -310,6 +310,7 @@ impl CampaignTask {
                 records,
                 dead: &self.dead,
                 advances: carried.advances(),
+                rests_on: carried.rests_on(),
             })
             .await;
         drop(turn);
@@ -318,7 +319,11 @@ impl CampaignTask {
                 let claims = claims_of(records);
                 shared.metrics.persist_seconds.observe(began.elapsed().as_secs_f64());
                 shared.metrics.batch_claims.observe(claims as f64);
-                shared.assignment.committed(places, carried);
+                let decided = records.iter().map(|located| DecidedBatch {
+                    campaign: self.campaign.id,
+                    batch: located.record.batch.clone(),
+                });
+                shared.assignment.committed(places, decided, carried);
                 self.queue.drop_front(records.len());
                 self.permits = self.permits.saturating_sub(claims);
                 self.committed(records, persisted, claims).await;
@@ -337,6 +342,12 @@ impl CampaignTask {
                 shared.assignment.failed(carried, false);
                 shared.metrics.retry("moved");
                 shared.assignment.reconcile().await?;
+                Ok(Step::Done)
+            }
+            Err(PersistError::PutBack { .. }) => {
+                // As above, except that the stored offset is what we thought.
+                shared.metrics.retry("put_back");
+                shared.assignment.put_back(carried);
                 Ok(Step::Done)
             }
             Err(PersistError::TooManyDeadLetters { count, .. }) => {

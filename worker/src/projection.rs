@@ -1,6 +1,6 @@
 //! Projects `coupon.lifecycle` into `coupon_activity`. Repeats are dropped by their event id.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use campaign::{
     event::LifecycleEvent,
@@ -21,6 +21,9 @@ use crate::{
 
 /// Most events of one transaction.
 const BATCH: usize = 1_000;
+
+/// Between two looks whether the offsets may be moved.
+const TURN: Duration = Duration::from_millis(5);
 
 /// Projects.
 pub struct Projection {
@@ -144,7 +147,17 @@ impl Projection {
     async fn project_together(&self, arrivals: &[Arrival]) -> Result<(), DatabaseError> {
         let places: Vec<Place> = arrivals.iter().map(|arrival| arrival.place).collect();
         let events: Vec<LifecycleEvent> = arrivals.iter().filter_map(|arrival| arrival.event.clone()).collect();
-        let carried = self.assignment.begin(&places);
+        let carried = loop {
+            let carried = self.assignment.begin(&places);
+            if self.assignment.is_complete(&places, &carried) {
+                break carried;
+            }
+            // Another transaction moves one of the offsets. Rows that do not move with theirs would be missed if Postgres
+            // were put back before those are written.
+            self.assignment.failed(carried, false);
+            self.assignment.reconcile().await?;
+            tokio::time::sleep(TURN).await;
+        };
         match self
             .database
             .project(self.assignment.topic(), &events, carried.advances())
@@ -152,7 +165,7 @@ impl Projection {
         {
             Ok(new) => {
                 self.metrics.events_projected.inc_by(new);
-                self.assignment.committed(&places, carried);
+                self.assignment.committed(&places, [], carried);
                 Ok(())
             }
             Err(PersistError::Database(error)) => {

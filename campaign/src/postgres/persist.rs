@@ -105,6 +105,15 @@ pub struct Advance {
     pub to: i64,
 }
 
+/// A batch that an earlier transaction of this process has decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecidedBatch {
+    /// Whose.
+    pub campaign: CampaignId,
+    /// Which.
+    pub batch: BatchId,
+}
+
 /// One transaction's worth.
 #[derive(Clone, Debug)]
 pub struct PersistRequest<'a> {
@@ -120,6 +129,8 @@ pub struct PersistRequest<'a> {
     pub dead: &'a HashMap<Reservation, String>,
     /// Low-water marks to move.
     pub advances: &'a [Advance],
+    /// What the advances pass and this transaction does not decide.
+    pub rests_on: &'a [DecidedBatch],
 }
 
 /// What was written.
@@ -159,6 +170,13 @@ pub enum PersistError {
         expected: i64,
         /// What is stored.
         stored: i64,
+    },
+    /// Batches that this process had decided are gone, though `consumed` is what it thought: Postgres was put back to a
+    /// copy from before them. Read again from there.
+    #[error("{missing} batches that were decided are gone: Postgres was put back to an older copy")]
+    PutBack {
+        /// How many.
+        missing: i64,
     },
     /// More than 20 dead letters a minute: the campaign waits.
     #[error("campaign {campaign} had {count} dead letters within a minute: its claims wait")]
@@ -226,7 +244,7 @@ impl Database {
             ..request.clone()
         };
         let request = if mutant::is(Mutant::OffsetsNotInTransaction) {
-            self.advance(request.topic, request.advances).await?;
+            self.advance(request.topic, request.advances, request.rests_on).await?;
             &apart
         } else {
             request
@@ -261,10 +279,18 @@ impl Database {
         })
     }
 
-    /// Moves low-water marks without records (undecodable bytes, records already decided).
-    pub async fn advance(&self, topic: &str, advances: &[Advance]) -> Result<(), PersistError> {
+    /// Moves low-water marks without records (undecodable bytes, records already decided). `rests_on`: what they pass.
+    pub async fn advance(
+        &self,
+        topic: &str,
+        advances: &[Advance],
+        rests_on: &[DecidedBatch],
+    ) -> Result<(), PersistError> {
         in_one_transaction!(self, "move the consumed offsets", |session| {
-            move_consumed(session, topic, advances).await
+            match still_decided(session, rests_on).await {
+                Ok(()) => move_consumed(session, topic, advances).await,
+                Err(halt) => Err(halt),
+            }
         })
     }
 }
@@ -332,8 +358,29 @@ async fn decide(session: &mut Session, request: &PersistRequest<'_>) -> Result<P
         .into_iter()
         .map(|(claim, reason)| (claim.user.clone(), claim.request, claim.reservation, reason))
         .collect();
+    still_decided(session, request.rests_on).await?;
     move_consumed(session, request.topic, request.advances).await?;
     Ok(persisted)
+}
+
+/// Rows and `consumed` do not always move together: a record that is finished before an earlier one of its partition is
+/// passed by a later transaction. If Postgres was put back in between, `consumed` may be what it was and the rows not there.
+async fn still_decided(session: &mut Session, batches: &[DecidedBatch]) -> Result<(), Halt> {
+    if batches.is_empty() {
+        return Ok(());
+    }
+    let missing: i64 = sqlx::query_scalar(
+        "SELECT count(*) FROM unnest($1::uuid[], $2::text[]) AS d(campaign_id, batch) \
+         WHERE NOT EXISTS (SELECT 1 FROM batch b WHERE b.campaign_id = d.campaign_id AND b.batch = d.batch)",
+    )
+    .bind(batches.iter().map(|decided| decided.campaign.0).collect::<Vec<_>>())
+    .bind(batches.iter().map(|decided| decided.batch.as_str()).collect::<Vec<_>>())
+    .fetch_one(&mut **session)
+    .await?;
+    match missing {
+        0 => Ok(()),
+        missing => Err(Halt::Refused(PersistError::PutBack { missing })),
+    }
 }
 
 /// The cuts that can make one of these records stale. None are read while all records are of the newest epoch.

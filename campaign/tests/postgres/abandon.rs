@@ -87,7 +87,7 @@ async fn nothing_is_abandoned_when_consumed_is_behind_what_was_seen() {
         from: 0,
         to: 10,
     };
-    shop.database.advance(TOPIC, &[moved]).await.unwrap();
+    shop.database.advance(TOPIC, &[moved], &[]).await.unwrap();
     assert_eq!(abandon(&shop, &record, &[(0, 11)]).await, Abandon::ConsumedBehind);
     assert_eq!(
         abandon(&shop, &record, &[(0, 10), (1, 1)]).await,

@@ -298,8 +298,8 @@ async fn consumed_moves_only_from_the_offset_that_was_read() {
         "{refused:?}"
     );
     assert_eq!(shop.count("coupon").await, 1);
-    shop.database.advance(TOPIC, &[advance(0, 5, 6)]).await.unwrap();
-    assert!(shop.database.advance(TOPIC, &[advance(1, 4, 6)]).await.is_err());
+    shop.database.advance(TOPIC, &[advance(0, 5, 6)], &[]).await.unwrap();
+    assert!(shop.database.advance(TOPIC, &[advance(1, 4, 6)], &[]).await.is_err());
     assert_eq!(
         shop.database.consumed(TOPIC).await.unwrap(),
         HashMap::from([(0, 6), (2, 3)])
@@ -314,7 +314,7 @@ async fn of_many_that_move_one_partition_one_wins() {
     let turned = [advance(1, 0, 1), advance(0, 0, 1)];
     let tries = (0..10).map(|n| {
         let moves = if n % 2 == 0 { &moves } else { &turned };
-        shop.database.advance(TOPIC, moves)
+        shop.database.advance(TOPIC, moves, &[])
     });
     let done = futures::future::join_all(tries).await;
     assert_eq!(done.iter().filter(|done| done.is_ok()).count(), 1);
@@ -436,6 +436,7 @@ async fn a_campaign_whose_row_is_locked_does_not_hold_up_the_others() {
         records: &free,
         dead: &none,
         advances: &[advance(1, 0, 1)],
+        rests_on: &[],
     };
     let second = shop.database.persist(&request);
     tokio::pin!(first);

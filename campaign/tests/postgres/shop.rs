@@ -172,6 +172,7 @@ impl Shop {
                 records,
                 dead,
                 advances,
+                rests_on: &[],
             })
             .await
     }

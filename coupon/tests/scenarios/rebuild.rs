@@ -214,7 +214,7 @@ async fn a_rebuild_is_not_disturbed_by_workers_that_go_on() {
             from: 0,
             to: offset + 1,
         };
-        chain.database.advance(&topic, &[advance]).await.unwrap();
+        chain.database.advance(&topic, &[advance], &[]).await.unwrap();
         other.commit().await.unwrap();
     };
     let (rebuilt, ()) = tokio::join!(rebuild, goes_on);
@@ -231,7 +231,7 @@ async fn a_topic_that_ends_before_what_was_consumed_stops_the_rebuild() {
         from: 0,
         to: 1_000_000,
     };
-    chain.database.advance(&topic, &[advance]).await.unwrap();
+    chain.database.advance(&topic, &[advance], &[]).await.unwrap();
     let rebuilt = chain.aligner.rebuilder.rebuild(&chain.campaign, Force::Always).await;
     assert!(
         matches!(rebuilt, Err(RebuildError::AheadOfKafka { partition: 3, .. })),

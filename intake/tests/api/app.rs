@@ -338,6 +338,7 @@ impl TestApp {
                 records: &records,
                 dead: &HashMap::new(),
                 advances: &advances,
+                rests_on: &[],
             })
             .await
             .unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use campaign::settings::RedisMode;
 use testkit::{eventually::eventually, postgres::PostgresServer, proxy::Proxy, redis::RedisServer};
 
-use crate::fixture::{LIMIT, Sale, TestWorker};
+use crate::fixture::{self, LIMIT, Sale, TestWorker};
 
 /// The answers to everything, commits among them, are lost for a while: what was written is found, nothing is written
 /// twice.
@@ -144,5 +144,71 @@ async fn rows_that_a_restore_has_lost_come_back_from_kafka() {
 
     sale.issued_are(&records).await;
     sale.settled().await;
+    worker.stop().await;
+}
+
+/// The same, while an earlier record of the partition belongs to a campaign that is held up: the offset stands where it
+/// stood when the copy was made, and still the rows behind it come back.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_a_restore_has_lost_come_back_although_the_offset_has_not_moved() {
+    let held_up = Sale::start(10).await;
+    let sale = held_up.beside(fixture::terms(1_000)).await;
+    let lock = sale
+        .locks
+        .acquire(
+            &held_up.installation.naming.issue_lock(&held_up.campaign.name),
+            LIMIT,
+            0,
+            LIMIT,
+        )
+        .await
+        .unwrap()
+        .unwrap();
+    let first = held_up.reserve(&held_up.users(1)).await;
+    let (partition, offset) = held_up.publish_bytes(&first.encode().unwrap()).await;
+    // Until one lies behind the record that is held up.
+    let mut records = Vec::new();
+    loop {
+        let record = sale.reserve(&sale.users(1)).await;
+        let place = sale.publish_bytes(&record.encode().unwrap()).await;
+        records.push(record);
+        if place.0 == partition && place.1 > offset {
+            break;
+        }
+    }
+    let worker = sale.worker().await;
+    sale.issued_are(&records).await;
+    eventually(LIMIT, "they are settled", async || sale.numbers().await.pending == 0).await;
+    let consumed = async || {
+        let topic = sale.installation.naming.requests_topic();
+        let consumed = sale.database.consumed(&topic).await.unwrap();
+        consumed.get(&partition).copied().unwrap_or(0)
+    };
+    assert!(consumed().await <= offset, "it waits for the campaign that is held up");
+
+    // In one transaction, as a copy is. The offset of that partition is the same before and after.
+    let lost = records.last().unwrap();
+    let mut restore = sale.pool.begin().await.unwrap();
+    sqlx::query("UPDATE campaign SET issued = issued - 1 WHERE id = $1")
+        .bind(sale.campaign.id.0)
+        .execute(&mut *restore)
+        .await
+        .unwrap();
+    for (statement, id) in [
+        (
+            "DELETE FROM coupon WHERE id::text = $1",
+            lost.claims[0].request_id.to_string(),
+        ),
+        ("DELETE FROM batch WHERE batch = $1", lost.batch.to_string()),
+    ] {
+        sqlx::query(statement).bind(id).execute(&mut *restore).await.unwrap();
+    }
+    restore.commit().await.unwrap();
+    assert_eq!(sale.issued().await.len(), records.len() - 1);
+
+    lock.release().await.unwrap();
+    held_up.issued_are(std::slice::from_ref(&first)).await;
+    sale.issued_are(&records).await;
+    sale.consumed_all().await;
     worker.stop().await;
 }

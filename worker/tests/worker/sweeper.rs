@@ -355,6 +355,7 @@ async fn persist_with(
             }],
             dead: &dead,
             advances: &[],
+            rests_on: &[],
         })
         .await
         .unwrap();
