@@ -1,11 +1,11 @@
 //! Campaigns as the API server has them.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::{
-    command::{CommandError, repository, run},
+    command::{CommandError, run},
     eventually::eventually,
     kubectl::{apply, get, kubectl},
 };
@@ -31,14 +31,9 @@ impl Campaign {
         Ok(campaign)
     }
 
-    /// Applies a file of `examples/` as it is; a manifest without a namespace goes to `namespace`.
+    /// Applies a file of `examples/` as it is.
     pub async fn example(namespace: &str, file: &str) -> Result<Self, CommandError> {
         let path = format!("examples/{file}.yaml");
-        let manifest: Value = fs::read_to_string(repository().join(&path))
-            .ok()
-            .and_then(|text| serde_yaml_ng::from_str(&text).ok())
-            .unwrap_or_default();
-        let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or(namespace);
         run("kubectl", &["-n", namespace, "apply", "-f", &path], None).await?;
         Ok(Self::named(namespace, file))
     }

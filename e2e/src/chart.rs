@@ -14,25 +14,31 @@ pub async fn helm(arguments: &[&str]) -> Result<String, CommandError> {
 
 /// What the chart renders: with a values file of `charts/coupon`, and `--set`s over it.
 pub async fn render(values: &str, sets: &[&str]) -> Result<Rendered, CommandError> {
-    let values = format!("charts/coupon/{values}");
-    let mut arguments = vec![
-        "template",
-        RELEASE,
-        "charts/coupon",
-        "--namespace",
-        "coupon",
-        "--values",
-        &values,
-    ];
-    for set in sets {
-        arguments.extend(["--set-json", set]);
-    }
-    let text = helm(&arguments).await?;
+    let text = offline(&["template"], values, sets).await?;
     let objects = serde_yaml_ng::Deserializer::from_str(&text)
         .map(|document| serde::Deserialize::deserialize(document).unwrap_or(Value::Null))
         .filter(|object: &Value| !object.is_null())
         .collect();
     Ok(Rendered { objects })
+}
+
+/// What an install prints at its end.
+pub async fn notes(values: &str, sets: &[&str]) -> Result<String, CommandError> {
+    let text = offline(&["install", "--dry-run=client"], values, sets).await?;
+    Ok(text
+        .split_once("NOTES:")
+        .map_or_else(String::new, |(_, notes)| notes.to_owned()))
+}
+
+/// A command of helm about the release that needs no cluster.
+async fn offline(command: &[&str], values: &str, sets: &[&str]) -> Result<String, CommandError> {
+    let values = format!("charts/coupon/{values}");
+    let mut arguments = command.to_vec();
+    arguments.extend([RELEASE, "charts/coupon", "--namespace", "coupon", "--values", &values]);
+    for set in sets {
+        arguments.extend(["--set-json", set]);
+    }
+    helm(&arguments).await
 }
 
 /// Objects of a rendered chart.

@@ -4,6 +4,7 @@
 
 mod definitions;
 mod network;
+mod notes;
 mod pods;
 mod rights;
 mod servers;

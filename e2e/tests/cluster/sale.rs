@@ -48,11 +48,10 @@ async fn a_campaign_is_applied_sold_out_and_accounted_for() {
 
 #[tokio::test]
 async fn the_examples_are_campaigns_as_they_stand() {
-    // Their own namespace is "shop".
-    kubectl(&["create", "namespace", "shop"]).await.unwrap();
+    let namespace = Namespace::create("examples").await.unwrap();
     let mut campaigns = Vec::new();
     for file in ["black-friday", "newsletter", "voucher"] {
-        campaigns.push(Campaign::example("shop", file).await.unwrap());
+        campaigns.push(Campaign::example(&namespace.name, file).await.unwrap());
     }
     for campaign in &campaigns {
         let status = campaign.ready().await;
@@ -60,7 +59,4 @@ async fn the_examples_are_campaigns_as_they_stand() {
     }
     let paused = campaigns[2].ready().await;
     assert_eq!(paused["state"], "Paused");
-    kubectl(&["delete", "namespace", "shop", "--timeout=90s"])
-        .await
-        .unwrap();
 }
