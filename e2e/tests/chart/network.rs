@@ -47,7 +47,11 @@ async fn internal_ports_open_for_those_who_are_named() {
     assert_eq!(
         policy(&rendered, "intake")["ingress"],
         json!([
-            {"ports": [{"port": "public"}], "from": [{"podSelector": {"matchLabels": {"app": "gateway"}}}]},
+            {"ports": [{"port": "public"}], "from": [
+                {"podSelector": {"matchLabels": {"app": "gateway"}}},
+                // Rehearsals claim from there.
+                {"podSelector": policy(&rendered, "toolbox")["podSelector"]}
+            ]},
             internal
         ])
     );
@@ -63,7 +67,13 @@ async fn internal_ports_open_for_those_who_are_named() {
 #[tokio::test]
 async fn egress_is_closed_but_for_names_and_servers_and_the_api_server_for_the_operator() {
     let rendered = render(PRODUCTION, &[]).await.unwrap();
-    for (component, rules) in [("operator", 3), ("intake", 2), ("worker", 2), ("migrate", 2)] {
+    for (component, rules) in [
+        ("operator", 3),
+        ("intake", 2),
+        ("worker", 2),
+        ("migrate", 2),
+        ("toolbox", 3),
+    ] {
         let policy = policy(&rendered, component);
         assert_eq!(policy["policyTypes"], json!(["Ingress", "Egress"]), "{component}");
         assert_eq!(policy["egress"].as_array().unwrap().len(), rules, "{component}");

@@ -115,6 +115,34 @@ async fn each_process_is_probed_on_its_internal_port_and_waits_for_the_schema() 
 }
 
 #[tokio::test]
+async fn the_toolbox_has_the_servers_of_the_release_and_room_for_a_list() {
+    let rendered = render(PRODUCTION, &[]).await.unwrap();
+    let pod = &deployment(&rendered, "toolbox")["spec"]["template"]["spec"];
+    let toolbox = &pod["containers"][0];
+    let worker = &deployment(&rendered, "worker")["spec"]["template"]["spec"]["containers"][0];
+    for name in [
+        "COUPON_KEY_PREFIX",
+        "COUPON_NAMESPACE",
+        "COUPON_REDIS_URLS",
+        "COUPON_KAFKA_PROPERTIES",
+        "COUPON_POSTGRES_URL",
+    ] {
+        assert!(variable(toolbox, name).is_some(), "{name}");
+        assert_eq!(variable(toolbox, name), variable(worker, name), "{name}");
+    }
+    assert_eq!(
+        toolbox["volumeMounts"],
+        json!([
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "tls", "mountPath": "/etc/coupon/tls", "readOnly": true},
+        ])
+    );
+    assert!(pod["volumes"][0]["emptyDir"].is_object(), "{}", pod["volumes"]);
+    let without = render(PRODUCTION, &["toolbox.enabled=false"]).await.unwrap();
+    assert!(without.find("Deployment", "coupon-toolbox").is_none());
+}
+
+#[tokio::test]
 async fn migrations_are_a_job_of_their_revision_and_no_hook() {
     let rendered = render(PRODUCTION, &[]).await.unwrap();
     let job = rendered.find("Job", "coupon-migrate-1").expect("the Job of revision 1");
