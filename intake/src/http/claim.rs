@@ -99,18 +99,14 @@ pub(super) async fn claim(State(app): State<Arc<App>>, request: Request) -> Resu
         None => app.campaigns.find(&body.campaign).await?,
     };
     let request = request_id(campaign.row.id, &user, key);
-    let location = location(&campaign.row.name, &user, request);
-    let answer = app.door.claim(&campaign, user, request, key.is_some()).await;
-    match answer {
-        Answer::Success(request_id) => accepted(ClaimResult::Success, request_id, location),
-        Answer::Pending(request_id) => accepted(ClaimResult::Pending, request_id, location),
-        refused => Err(refused.into()),
-    }
-}
-
-fn accepted(result: ClaimResult, request_id: RequestId, location: String) -> Result<Response, Problem> {
+    let answer = app.door.claim(&campaign, user.clone(), request, key.is_some()).await;
+    let (result, request_id) = match answer {
+        Answer::Success(request_id) => (ClaimResult::Success, request_id),
+        Answer::Pending(request_id) => (ClaimResult::Pending, request_id),
+        refused => return Err(refused.into()),
+    };
     let mut response = answer::json(StatusCode::ACCEPTED, &ClaimAccepted { result, request_id })?;
-    if let Ok(location) = HeaderValue::try_from(location) {
+    if let Ok(location) = HeaderValue::try_from(location(&campaign.row.name, &user, request_id)) {
         response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
