@@ -1,8 +1,9 @@
 //! The one error of this module: an `application/problem+json` answer (RFC 9457) with a stable `code`.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::LazyLock};
 
 use axum::{
+    body::Bytes,
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -18,6 +19,10 @@ const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+
 /// `Retry-After` is a random one of 1 to this many seconds, so that those who were refused together do not come
 /// back together.
 const RETRY_AFTER_MAX_SECONDS: u16 = 3;
+
+const SOLD_OUT_DETAIL: &str = "every coupon of this campaign is taken";
+/// What all but the winners of a sale are told: written once.
+static SOLD_OUT_BODY: LazyLock<Bytes> = LazyLock::new(|| Problem::from(Answer::SoldOut).body());
 
 /// What went wrong, for programs. Never changes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -241,6 +246,21 @@ impl Problem {
         self
     }
 
+    fn body(&self) -> Bytes {
+        let body = ProblemBody {
+            type_uri: format!("urn:coupon:problem:{}", self.code.as_str()),
+            title: self.code.title(),
+            status: self.code.status().as_u16(),
+            code: self.code,
+            detail: &self.detail,
+            request_id: self.request_id,
+            outcome: self.outcome,
+            opens_at: self.opens_at,
+        };
+        // Strings and numbers only: this cannot fail, and an empty body would still carry the status.
+        serde_json::to_vec(&body).unwrap_or_default().into()
+    }
+
     /// Postgres could not be asked; nothing was to be changed.
     pub fn unread(error: &DatabaseError) -> Self {
         tracing::warn!(%error, "Postgres could not be read");
@@ -255,7 +275,7 @@ impl From<Answer> for Problem {
             Answer::Duplicate(holder) => {
                 Self::new(Code::Duplicate, "another request of this user came first").request(holder)
             }
-            Answer::SoldOut => Self::new(Code::SoldOut, "every coupon of this campaign is taken"),
+            Answer::SoldOut => Self::new(Code::SoldOut, SOLD_OUT_DETAIL),
             Answer::NotOpenYet(opens_at) => Self {
                 opens_at: Some(opens_at),
                 ..Self::new(Code::NotOpenYet, "come back when it opens")
@@ -300,18 +320,11 @@ impl From<LookupError> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = self.code.status();
-        let body = ProblemBody {
-            type_uri: format!("urn:coupon:problem:{}", self.code.as_str()),
-            title: self.code.title(),
-            status: status.as_u16(),
-            code: self.code,
-            detail: &self.detail,
-            request_id: self.request_id,
-            outcome: self.outcome,
-            opens_at: self.opens_at,
+        let body = if self.code == Code::SoldOut && self.detail == SOLD_OUT_DETAIL {
+            SOLD_OUT_BODY.clone()
+        } else {
+            self.body()
         };
-        // Strings and numbers only: this cannot fail, and an empty body would still carry the status.
-        let body = serde_json::to_vec(&body).unwrap_or_default();
         let mut response = answer::bytes(status, PROBLEM_JSON, body);
         if status == StatusCode::SERVICE_UNAVAILABLE {
             let seconds = rand::random_range(1..=RETRY_AFTER_MAX_SECONDS);
