@@ -76,7 +76,7 @@ pub const PROGRESSING: &str = "Progressing";
 pub const DEGRADED: &str = "Degraded";
 /// The state in Redis serves.
 pub const STATE_READY: &str = "StateReady";
-/// A claim is judged now.
+/// The door takes claims now, or tells that all slots are taken.
 pub const OPEN: &str = "Open";
 /// No slot is free.
 pub const EXHAUSTED: &str = "Exhausted";
@@ -215,7 +215,7 @@ fn degraded(seen: &Seen<'_>) -> Finding {
                 row.parked
             ),
         ),
-        _ => Finding::new(DEGRADED, false, "Healthy", "nothing needs anybody"),
+        _ => Finding::new(DEGRADED, false, "Healthy", "nothing to look into"),
     }
 }
 
@@ -252,7 +252,12 @@ fn open(seen: &Seen<'_>, state_ready: &Finding) -> Finding {
         if numbers.status == StateStatus::Paused {
             Finding::new(OPEN, false, "Paused", "claims are refused for now")
         } else {
-            Finding::new(OPEN, true, "InWindow", "claims are judged")
+            Finding::new(
+                OPEN,
+                true,
+                "InWindow",
+                "the door takes claims while there are free slots",
+            )
         }
     } else {
         Finding::new(OPEN, state_ready.truth, state_ready.reason, state_ready.message.clone())

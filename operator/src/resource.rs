@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use campaign::manifest;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::{CustomResource, KubeSchema};
+use kube::{CustomResource, KubeSchema, core::Rule};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,8 @@ pub const FORCE_DELETE_ANNOTATION: &str = "coupon-operator.dev/force-delete";
     status = "CouponCampaignStatus",
     derive = "PartialEq",
     doc = "A campaign that gives a limited number of coupons, first come, first served, one to a user.",
+    validation = Rule::new("self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')")
+        .message("metadata.name must be at most 63 of a-z, 0-9 and -, without a dot"),
     printcolumn(
         name = "Quantity",
         type_ = "integer",
@@ -73,14 +75,18 @@ pub const FORCE_DELETE_ANNOTATION: &str = "coupon-operator.dev/force-delete";
     .message("closesAt must be after opensAt").field_path(".closesAt"))]
 #[serde(rename_all = "camelCase")]
 pub struct CouponCampaignSpec {
-    /// Coupons to give. May grow at any time; may shrink down to what is taken.
+    /// Coupons to give. May grow at any time; may shrink down to what is taken. At most 2^53 - 1, which Redis still
+    /// counts exactly; its memory, some 100 bytes for each holder, is the bound that matters.
     #[x_kube(validation = Rule::new("self >= 0").message("quantity must be 0 or more"))]
     #[schemars(range(max = 9007199254740991_i64))]
     pub quantity: i64,
-    /// Life of the state in Redis after the last reservation and after the close, such as 24h or 1h30m. At least 1m.
+    /// Life of the state in Redis after the last reservation and after the close, in hours, minutes and seconds such as 24h
+    /// or 1h30m. At least 1m; 24h if missing.
     #[serde(default = "default_ttl")]
-    #[schemars(regex(pattern = DURATION), length(max = 32))]
-    #[x_kube(validation = Rule::new("duration(self) >= duration('1m')").message("ttl must be 1m or more"))]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = is_duration("ttl"),
+        validation = duration_that("duration(self) >= duration('1m')").message("ttl must be 1m or more"),
+        validation = is_short_enough("ttl"))]
     pub ttl: String,
     /// Claims are refused before this time; from the beginning if missing. May be moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,18 +96,19 @@ pub struct CouponCampaignSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "date_time")]
     pub closes_at: Option<Timestamp>,
-    /// Refuses claims for now.
+    /// Refuses claims for now; false if missing.
     #[serde(default)]
     pub paused: bool,
-    /// What a cancel does with the slot: Restock gives it to somebody else, Retain does not.
+    /// What a cancel does with the slot: Restock gives it to somebody else, Retain does not. Restock if
+    /// missing.
     #[serde(default)]
     pub on_cancel: OnCancel,
     /// What becomes of a claim that cannot be persisted: Park keeps its slot until somebody decides, Release rejects it
-    /// and frees the slot.
+    /// and frees the slot. Park if missing.
     #[serde(default)]
     pub on_dead_letter: OnDeadLetter,
     /// What a deletion of this object does with the campaign in Postgres. Retain: applied again under its name, the
-    /// campaign goes on with its holders. Delete: it is archived, and its name is free for a new one.
+    /// campaign goes on with its holders. Delete: it is archived, and its name is free for a new one. Retain if missing.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
     /// What is given.
@@ -115,8 +122,25 @@ pub struct CouponCampaignSpec {
     pub worker: WorkerBounds,
 }
 
-/// As Go and CEL read durations; days are missing there.
-const DURATION: &str = "^([0-9]+(h|m|s|ms))+$";
+/// What Go, CEL and the manifest's reader all take for a duration, the larger units first. None knows days. So many digits
+/// stay below what CEL can hold.
+const DURATION: &str = "self != '' && self.matches('^([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$')";
+
+fn is_duration(field: &str) -> Rule {
+    let message =
+        format!("{field} must be in hours, minutes and seconds, such as 24h, 90s or 1h30m; there are no days");
+    Rule::new(DURATION).message(message.as_str())
+}
+
+/// Leaves what is no duration to [`is_duration`]: CEL's own complaint names types.
+fn duration_that(holds: &str) -> Rule {
+    Rule::new(format!("!({DURATION}) || {holds}"))
+}
+
+fn is_short_enough(field: &str) -> Rule {
+    let message = format!("{field} must be 876600h (100 years) or less");
+    duration_that("duration(self) <= duration('876600h')").message(message.as_str())
+}
 
 /// What a cancel does with the slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -161,19 +185,22 @@ pub enum DeletionPolicy {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CouponTemplate {
-    /// Goes before the code, with a dash: 0 to 16 of A-Z and 0-9. Cannot be changed.
+    /// Goes before the code, with a dash: 0 to 16 of A-Z and 0-9; nothing if missing. Cannot be changed.
     #[serde(default)]
     #[schemars(regex(pattern = "^[A-Z0-9]*$"), length(max = 16))]
     pub code_prefix: String,
-    /// How long a coupon is valid from its issue on, such as 720h; for ever if missing.
+    /// How long a coupon is valid from its issue on, in hours, minutes and seconds such as 720h; for ever if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = DURATION), length(max = 32))]
-    #[x_kube(validation = Rule::new("duration(self) > duration('0s')").message("validFor must be more than 0"))]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = is_duration("validFor"),
+        validation = duration_that("duration(self) > duration('0s')").message("validFor must be more than 0"),
+        validation = is_short_enough("validFor"))]
     pub valid_for: Option<String>,
     /// What it is worth. Cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discount: Option<Discount>,
-    /// Anything that the shop wants to find again with a coupon.
+    /// Anything that the shop wants to find again with a coupon: the intake's internal calls answer it, with the discount.
+    /// May be changed; then it holds for coupons that are out, too.
     #[serde(default)]
     #[schemars(extend("maxProperties" = 64))]
     pub metadata: BTreeMap<String, String>,
@@ -206,13 +233,14 @@ pub enum DiscountUnit {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IntakeDemand {
-    /// Intake pods that it wants while it is open.
+    /// Intake pods that it wants while it is open; 1 if missing.
     #[serde(default = "default_intake_replicas")]
     #[x_kube(validation = Rule::new("self >= 0").message("replicas must be 0 or more"))]
     pub replicas: i32,
-    /// How long before the opening it wants them, such as 5m.
+    /// How long before the opening it wants them, in hours, minutes and seconds; 5m if missing.
     #[serde(default = "default_warmup")]
-    #[schemars(regex(pattern = DURATION), length(max = 32))]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = is_duration("warmup"), validation = is_short_enough("warmup"))]
     pub warmup: String,
 }
 
@@ -228,18 +256,18 @@ impl Default for IntakeDemand {
 /// The workers' share of a campaign.
 #[derive(KubeSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(validation = Rule::new("self.minReplicas <= self.maxReplicas")
-    .message("maxReplicas must not be less than minReplicas").field_path(".maxReplicas"))]
+    .message("maxReplicas (8 if missing) must not be less than minReplicas (1 if missing)").field_path(".maxReplicas"))]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerBounds {
-    /// Never fewer worker pods while it is open.
+    /// Never fewer worker pods while it is open; 1 if missing.
     #[serde(default = "default_min_replicas")]
     #[x_kube(validation = Rule::new("self >= 0").message("minReplicas must be 0 or more"))]
     pub min_replicas: i32,
-    /// Never more worker pods.
+    /// Never more worker pods; 8 if missing.
     #[serde(default = "default_max_replicas")]
     #[x_kube(validation = Rule::new("self >= 1").message("maxReplicas must be 1 or more"))]
     pub max_replicas: i32,
-    /// Pending claims that one worker pod is worth.
+    /// Pending claims that one worker pod is worth; 5000 if missing.
     #[serde(default = "default_target_backlog")]
     #[x_kube(validation = Rule::new("self >= 1").message("targetBacklog must be 1 or more"))]
     pub target_backlog: i64,

@@ -97,7 +97,38 @@ fn the_rules_name_what_is_wrong() {
         (
             "workers",
             json!({"quantity": 1, "worker": {"minReplicas": 3, "maxReplicas": 2}}),
-            "maxReplicas must not be less than minReplicas",
+            "maxReplicas (8 if missing) must not be less than minReplicas",
+        ),
+        (
+            "more workers than the ceiling that nobody gave",
+            json!({"quantity": 1, "worker": {"minReplicas": 20}}),
+            "maxReplicas (8 if missing) must not be less than minReplicas",
+        ),
+        (
+            "ttl in days",
+            json!({"quantity": 1, "ttl": "1d"}),
+            "ttl must be in hours",
+        ),
+        ("no ttl", json!({"quantity": 1, "ttl": ""}), "ttl must be in hours"),
+        (
+            "ttl that no clock holds",
+            json!({"quantity": 1, "ttl": "900000000h"}),
+            "ttl must be in hours",
+        ),
+        (
+            "ttl of centuries",
+            json!({"quantity": 1, "ttl": "900000h"}),
+            "ttl must be 876600h (100 years) or less",
+        ),
+        (
+            "warmup",
+            json!({"quantity": 1, "intake": {"warmup": "soon"}}),
+            "warmup must be in hours",
+        ),
+        (
+            "validFor of letters",
+            json!({"quantity": 1, "coupon": {"validFor": "abc"}}),
+            "validFor must be in hours",
         ),
         (
             "no worker",
@@ -131,6 +162,61 @@ fn the_rules_name_what_is_wrong() {
     campaign(json!({"quantity": 0, "ttl": "1m", "coupon": {"discount": {"type": "Amount", "value": 101}}}))
         .validate_cel()
         .unwrap();
+}
+
+#[test]
+fn a_name_that_no_campaign_may_have_is_refused() {
+    let long = "x".repeat(64);
+    for (name, fits) in [
+        ("sale-26", true),
+        (&long[1..], true),
+        ("a.b", false),
+        (long.as_str(), false),
+    ] {
+        let mut campaign = campaign(json!({"quantity": 1}));
+        campaign.metadata.name = Some(name.to_owned());
+        let result = campaign.validate_cel();
+        assert_eq!(result.is_ok(), fits, "{name}: {result:?}");
+    }
+}
+
+/// Defaults are in the texts of `kubectl explain`, too.
+#[test]
+fn the_documented_defaults_are_those_in_force() {
+    let crd = serde_json::to_value(CouponCampaign::crd()).unwrap();
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    for path in [
+        "ttl",
+        "paused",
+        "onCancel",
+        "onDeadLetter",
+        "deletionPolicy",
+        "intake.replicas",
+        "intake.warmup",
+        "worker.minReplicas",
+        "worker.maxReplicas",
+        "worker.targetBacklog",
+    ] {
+        let field = path
+            .split('.')
+            .enumerate()
+            .fold(spec, |schema, (depth, name)| match depth {
+                0 => &schema[name],
+                _ => &schema["properties"][name],
+            });
+        let default = match &field["default"] {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let description = field["description"].as_str().unwrap();
+        let said = format!("{default} if missing");
+        // Texts are wrapped.
+        let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            description.contains(&said),
+            "{path}: {said:?} is not in {description:?}"
+        );
+    }
 }
 
 #[test]
