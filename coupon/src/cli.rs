@@ -34,7 +34,8 @@ pub enum Command {
     Topics(topics::Arguments),
     /// Creates a campaign or changes its terms.
     Apply(apply::Arguments),
-    /// Drains a campaign and archives it: its name is free for a new one.
+    /// Drains a campaign and retires it: applied again, it goes on. With --policy delete it is archived, and its name is
+    /// free for a new one.
     Delete(delete::Arguments),
     /// Builds a campaign's state in Redis anew, from Postgres and from the claims still in Kafka.
     Rebuild(rebuild::Arguments),

@@ -19,11 +19,12 @@ const POLL: Duration = Duration::from_millis(200);
 /// What `delete` came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// The campaign of this id is archived or retired, and its state is gone.
+    /// The campaign of this id is archived or retired now, and its state is gone.
     Done(CampaignId),
     /// The door is shut, and it is not deleted: claims are on their way. Delete it again.
     Draining(Undrained),
-    /// No live campaign has the name; what a deletion that was cut short has left is gone now, too.
+    /// No live campaign has the name, and no retired one was to be archived; what a deletion that was cut short has left
+    /// is gone now, too.
     NotLive,
 }
 
@@ -50,8 +51,8 @@ impl Aligner {
         let deadline = Instant::now() + limit;
         loop {
             let Some(row) = self.pause(name).await? else {
-                self.finish_ended(name, policy).await?;
-                return Ok(Deletion::NotLive);
+                let ended = self.finish_ended(name, policy).await?;
+                return Ok(ended.map_or(Deletion::NotLive, Deletion::Done));
             };
             let undrained = match self.undrained(&row).await? {
                 None if self.end(&row, policy).await? => {
@@ -118,14 +119,17 @@ impl Aligner {
         Ok(Some(Undrained::State))
     }
 
-    async fn finish_ended(&self, name: &CampaignName, policy: DeletionPolicy) -> Result<(), AlignError> {
+    /// Archives a retired campaign where that is wanted, and answers it; removes what may be left of an ended one's state.
+    async fn finish_ended(
+        &self,
+        name: &CampaignName,
+        policy: DeletionPolicy,
+    ) -> Result<Option<CampaignId>, AlignError> {
         let Some(ended) = self.database.ended_campaign(name).await? else {
-            return Ok(());
+            return Ok(None);
         };
-        if policy == DeletionPolicy::Delete {
-            self.database.archive_campaign(ended.id, None).await?;
-        }
+        let archived = policy == DeletionPolicy::Delete && self.database.archive_campaign(ended.id, None).await?;
         self.state.remove(name, ended.id).await?;
-        Ok(())
+        Ok(archived.then_some(ended.id))
     }
 }

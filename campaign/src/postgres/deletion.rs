@@ -60,6 +60,23 @@ impl Database {
         .await
     }
 
+    /// Retired campaigns, which the next apply of their name brings back, by name.
+    pub async fn retired_campaigns(&self) -> Result<Vec<CampaignRow>, DatabaseError> {
+        within("read the retired campaigns", async {
+            let mut session = self.session().await?;
+            let rows = sqlx::query(concat!(
+                "SELECT ",
+                campaign_columns!(),
+                " FROM campaign WHERE archived_at IS NULL AND retired_at IS NOT NULL ORDER BY namespace, name"
+            ))
+            .fetch_all(&mut *session)
+            .await?;
+            session.finish();
+            rows.iter().map(CampaignRow::read).collect()
+        })
+        .await
+    }
+
     /// Brings a retired campaign back. `None`: no retired one has the name.
     pub(super) async fn revive_campaign(&self, name: &CampaignName) -> Result<Option<CampaignRow>, DatabaseError> {
         within("bring a campaign back", async {

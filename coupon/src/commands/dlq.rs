@@ -62,7 +62,12 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 async fn list(database: &Database, namespace: &str, campaign: Option<&str>) -> anyhow::Result<()> {
-    for claim in parked(database, namespace, campaign).await? {
+    let claims = parked(database, namespace, campaign).await?;
+    if claims.is_empty() {
+        // Not on standard output, whose lines are claims.
+        eprintln!("no dead letters");
+    }
+    for claim in claims {
         println!(
             "{}\t{}\t{}\t{}\t{}\t{}{}",
             claim.parked_at,

@@ -89,6 +89,31 @@ async fn a_retained_campaign_goes_on_with_the_next_apply() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_retired_campaign_can_be_archived_afterwards() {
+    let chain = Chain::open(50).await;
+    let door = chain.intake().await;
+    let ended = deleted(&chain, &door, DeletionPolicy::Retain).await;
+    let retired = chain.aligner.database.retired_campaigns().await.unwrap();
+    assert!(retired.iter().any(|row| row.id == ended && row.name == chain.campaign));
+
+    let delete = async || {
+        let deleting = chain
+            .aligner
+            .delete(&chain.campaign, DeletionPolicy::Delete, Duration::ZERO);
+        deleting.await.unwrap()
+    };
+    assert_eq!(delete().await, Deletion::Done(ended));
+    assert_eq!(delete().await, Deletion::NotLive, "once more changes nothing");
+    let retired = chain.aligner.database.retired_campaigns().await.unwrap();
+    assert!(retired.iter().all(|row| row.id != ended));
+
+    let applied = chain.aligner.apply(&chain.campaign, &terms(50)).await.unwrap();
+    assert!(applied.created);
+    assert_ne!(applied.campaign.id, ended);
+    assert_eq!(chain.rows_of(ended).await.len(), 30, "what was given stays");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_campaign_leaves_its_name_to_another_one() {
     let chain = Chain::open(50).await;
     let door = chain.intake().await;
