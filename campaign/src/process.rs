@@ -27,6 +27,9 @@ pub struct LogSettings {
     pub log: String,
 }
 
+/// Where the Postgres client logs what the server notes.
+const NOTICES: &str = "sqlx::postgres::notice";
+
 /// What kept a process from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
@@ -47,12 +50,22 @@ pub enum ProcessError {
 }
 
 impl LogSettings {
-    /// Sets logs up for the whole process.
-    pub fn install(&self) -> Result<(), ProcessError> {
-        let filter = EnvFilter::try_new(&self.log).map_err(|error| ProcessError::Filter {
+    /// What is logged. Postgres' notices (a table that a migration finds there) are no news, unless somebody asks.
+    fn filter(&self) -> Result<EnvFilter, ProcessError> {
+        let filter = if self.log.contains(NOTICES) {
+            self.log.clone()
+        } else {
+            format!("{},{NOTICES}=warn", self.log)
+        };
+        EnvFilter::try_new(filter).map_err(|error| ProcessError::Filter {
             filter: self.log.clone(),
             reason: error.to_string(),
-        })?;
+        })
+    }
+
+    /// Sets logs up for the whole process.
+    pub fn install(&self) -> Result<(), ProcessError> {
+        let filter = self.filter()?;
         let logs = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_ansi(io::stderr().is_terminal())
@@ -81,4 +94,36 @@ pub fn shutdown_on_signals() -> Result<CancellationToken, ProcessError> {
         asked.cancel();
     });
     Ok(shutdown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_of_postgres_are_logged_for_those_who_ask() {
+        for (log, notices) in [
+            ("info", "sqlx::postgres::notice=warn"),
+            ("worker=debug,warn", "sqlx::postgres::notice=warn"),
+            ("info,sqlx::postgres::notice=info", "sqlx::postgres::notice=info"),
+        ] {
+            let settings = LogSettings {
+                log_format: LogFormat::Text,
+                log: log.to_owned(),
+            };
+            let filter = settings.filter().expect("a filter").to_string();
+            assert_eq!(filter.matches("sqlx::postgres::notice").count(), 1, "{log}: {filter}");
+            assert!(filter.contains(notices), "{log}: {filter}");
+        }
+    }
+
+    #[test]
+    fn a_filter_that_is_none_is_shown_as_it_was_given() {
+        let settings = LogSettings {
+            log_format: LogFormat::Text,
+            log: "worker=loud".to_owned(),
+        };
+        let error = settings.filter().expect_err("no level").to_string();
+        assert!(error.starts_with("--log \"worker=loud\" is not a filter"), "{error}");
+    }
 }
