@@ -5,7 +5,7 @@
 //! and nothing of them is left in the program. With it, a process is the mutant that the environment variable
 //! `COUPON_MUTANT` names, or the product if that is not set.
 //!
-//! `make mutants` runs the scenario that catches each; `docs/reliability.md` has the table.
+//! `make mutants` runs the scenario that catches each; `docs/mutants.md` has the table.
 
 use std::fmt;
 
