@@ -105,7 +105,13 @@ pub fn written(
             Some(MicroTime(now))
         },
         renew_time: Some(MicroTime(now)),
-        lease_transitions: Some(before.lease_transitions.unwrap_or(0) + i32::from(decision == Decision::Take)),
+        // Anybody may have written anything there.
+        lease_transitions: Some(
+            before
+                .lease_transitions
+                .unwrap_or(0)
+                .saturating_add(i32::from(decision == Decision::Take)),
+        ),
         ..LeaseSpec::default()
     }
 }
@@ -363,6 +369,12 @@ mod tests {
                 (Some("me"), Some(MicroTime(now)))
             );
         }
+        let damaged = LeaseSpec {
+            lease_transitions: Some(i32::MAX),
+            ..before
+        };
+        let spec = written(Some(&damaged), "me", Decision::Take, Timing::default().duration, now);
+        assert_eq!(spec.lease_transitions, Some(i32::MAX), "a damaged lease is taken, too");
         let created = written(None, "me", Decision::Create, Timing::default().duration, now);
         assert_eq!(
             (created.lease_transitions, created.lease_duration_seconds),
