@@ -13,10 +13,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Api, api::ObjectMeta};
 
 use crate::{
+    conditions::Trouble,
     finalizer::{self, FinalizerError},
     reconcile::{
         Object,
-        plan::{Plan, Step},
+        plan::{self, Plan, Step},
         validate::Wanted,
     },
     resource::{LastRebuild, RebuildReason},
@@ -39,6 +40,8 @@ pub struct Outcome {
     pub draining: Option<String>,
     /// The object may go.
     pub released: bool,
+    /// What the steps could not bring about.
+    pub trouble: Vec<Trouble>,
     /// Somebody else is at work, or claims are on their way: look again soon.
     pub unfinished: bool,
     /// The step that failed.
@@ -119,7 +122,15 @@ async fn run(target: &Target<'_>, step: &Step, outcome: &mut Outcome) -> Result<
             (_, outcome.created) = aligner()?.create(target.name, &wanted.terms).await?;
         }
         (Step::Apply, Some(wanted)) => {
-            aligner()?.apply(target.name, &wanted.terms).await?;
+            let reached = aligner()?
+                .apply(target.name, &wanted.terms)
+                .await?
+                .campaign
+                .terms
+                .quantity;
+            if reached > wanted.terms.quantity {
+                outcome.trouble.push(plan::below_taken(wanted.terms.quantity, reached));
+            }
         }
         (Step::Create | Step::Apply, None) => {}
         (Step::Align, _) => {

@@ -105,13 +105,7 @@ pub fn plan(situation: Situation<'_>) -> Plan {
                     Distance::Reachable => plan.steps.push(Step::Apply),
                     Distance::BelowTaken { taken } => {
                         plan.steps.push(Step::Align);
-                        plan.trouble.push(Trouble {
-                            reason: "QuantityBelowTaken",
-                            message: format!(
-                                "spec.quantity is {}, but {taken} are taken: nobody loses a coupon, nobody gets another one",
-                                wanted.terms.quantity
-                            ),
-                        });
+                        plan.trouble.push(below_taken(wanted.terms.quantity, taken));
                     }
                 },
                 // A spec that went bad must not stop the sale that it once was.
@@ -120,6 +114,16 @@ pub fn plan(situation: Situation<'_>) -> Plan {
         }
     }
     plan
+}
+
+/// A quantity cannot be lowered so far.
+pub fn below_taken(wanted: i64, taken: i64) -> Trouble {
+    Trouble {
+        reason: "QuantityBelowTaken",
+        message: format!(
+            "spec.quantity is {wanted}, but {taken} are taken: nobody loses a coupon, nobody gets another one"
+        ),
+    }
 }
 
 fn deletion(situation: Situation<'_>) -> Vec<Step> {

@@ -145,7 +145,7 @@ fn troubles(found: &Findings<'_>) -> Vec<Trouble> {
     invalid
         .into_iter()
         .chain(failed)
-        .chain(found.trouble.iter().cloned())
+        .chain(found.trouble.iter().chain(&found.outcome.trouble).cloned())
         .collect()
 }
 
