@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     audit,
-    commands::{apply, delete, dev, dlq, limit, migrate, rebuild, topics},
+    commands::{apply, campaigns, delete, dev, dlq, limit, migrate, rebuild, topics},
     demo, load,
 };
 
@@ -23,6 +23,8 @@ pub struct Cli {
     pub logs: LogSettings,
 }
 
+// Usages are written out where something is required: clap would list every flag that came from the environment as if it
+// were, too.
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -33,15 +35,20 @@ pub enum Command {
     /// Creates the Kafka topics that are missing.
     Topics(topics::Arguments),
     /// Creates a campaign or changes its terms.
+    #[command(override_usage = "coupon apply [OPTIONS] --file <FILE>")]
     Apply(apply::Arguments),
+    /// Lists live and retired campaigns.
+    Campaigns(campaigns::Arguments),
     /// Drains a campaign and retires it: applied again, it goes on. With --policy delete it is archived, and its name is
     /// free for a new one.
+    #[command(override_usage = "coupon delete [OPTIONS] <NAME>")]
     Delete(delete::Arguments),
     /// Builds a campaign's state in Redis anew, from Postgres and from the claims still in Kafka.
+    #[command(override_usage = "coupon rebuild [OPTIONS] <NAME>")]
     Rebuild(rebuild::Arguments),
     /// Shows and decides dead letters.
     Dlq(dlq::Arguments),
-    /// Changes how many claims a second all workers together persist.
+    /// Shows or changes how many claims a second all workers together persist.
     Limit(limit::Arguments),
     /// Lets users claim over HTTP: a load for any running intake.
     Load(load::LoadArgs),
@@ -59,6 +66,7 @@ impl Command {
             Self::Migrate(arguments) => migrate::run(arguments).await?,
             Self::Topics(arguments) => topics::run(arguments).await?,
             Self::Apply(arguments) => apply::run(arguments).await?,
+            Self::Campaigns(arguments) => campaigns::run(arguments).await?,
             Self::Delete(arguments) => delete::run(arguments).await?,
             Self::Rebuild(arguments) => rebuild::run(arguments).await?,
             Self::Dlq(arguments) => dlq::run(arguments).await?,
@@ -68,5 +76,31 @@ impl Command {
             Self::Demo(arguments) => return demo::run(arguments).await,
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What came from the environment counts for clap as what was typed.
+    #[test]
+    fn a_usage_names_what_is_missing_and_not_what_is_there() {
+        for (command, usage) in [
+            ("apply", "Usage: coupon apply [OPTIONS] --file <FILE>"),
+            ("delete", "Usage: coupon delete [OPTIONS] <NAME>"),
+            ("rebuild", "Usage: coupon rebuild [OPTIONS] <NAME>"),
+        ] {
+            let error = Cli::try_parse_from(["coupon", command, "--key-prefix", "shop", "--redis-mode", "cluster"])
+                .expect_err("something is missing")
+                .to_string();
+            assert!(error.contains(usage), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_limit_without_a_rate_asks_for_it() {
+        Cli::try_parse_from(["coupon", "limit"]).expect("shows what is stored");
+        Cli::try_parse_from(["coupon", "limit", "-1"]).expect_err("no rate");
     }
 }

@@ -1,6 +1,7 @@
 //! One file a command: its arguments and what it prints.
 
 pub mod apply;
+pub mod campaigns;
 pub mod delete;
 pub mod dev;
 pub mod dlq;

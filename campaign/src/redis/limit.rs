@@ -62,6 +62,17 @@ impl ProcessingLimit {
         })
     }
 
+    /// The rate that `set_rate` stored; `None`: none is stored, or nobody has asked for permits for a month.
+    pub async fn stored_rate(&self) -> Result<Option<u32>, RedisError> {
+        let keys = [&*self.rate_key];
+        let value = self.redis.run(&script::LIMIT_STORED_RATE, &keys, |_| {}).await?;
+        let mut answer = Answer::new(script::LIMIT_STORED_RATE.name, value)?;
+        match answer.integer()? {
+            -1 => Ok(None),
+            rate => u32::try_from(rate).map(Some).map_err(|_| answer.unknown()),
+        }
+    }
+
     /// Changes the rate for the whole installation; grants nothing by itself.
     pub async fn set_rate(&self, rate: u32) -> Result<(), RedisError> {
         self.redis

@@ -60,4 +60,5 @@ scripts! {
     LOCK_RELEASE "lock_release"
     LIMIT_ACQUIRE "limit_acquire"
     LIMIT_SET_RATE "limit_set_rate"
+    LIMIT_STORED_RATE "limit_stored_rate"
 }

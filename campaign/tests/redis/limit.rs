@@ -117,3 +117,13 @@ async fn a_changed_rate_holds_at_once_and_setting_it_grants_nothing() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn the_stored_rate_can_be_read() {
+    let limit = limit(100).await;
+    assert_eq!(limit.stored_rate().await.unwrap(), None, "the default is not stored");
+    for rate in [500, 0, u32::MAX] {
+        limit.set_rate(rate).await.unwrap();
+        assert_eq!(limit.stored_rate().await.unwrap(), Some(rate));
+    }
+}
