@@ -82,6 +82,8 @@ pub struct Coupon {
     pub canceled_at: Option<Timestamp>,
     /// Past this it can be neither used nor canceled.
     pub valid_until: Option<Timestamp>,
+    /// `discount` and `metadata` of its campaign, as they are now.
+    pub details: serde_json::Value,
 }
 
 /// How to find one.
@@ -118,7 +120,7 @@ macro_rules! coupon_columns {
             micros!("k.canceled_at"),
             " AS canceled_at, ",
             micros!("k.valid_until"),
-            " AS valid_until"
+            " AS valid_until, c.details::text AS details"
         )
     };
 }
@@ -158,6 +160,7 @@ impl Coupon {
             used_at: optional_timestamp(row, "used_at")?,
             canceled_at: optional_timestamp(row, "canceled_at")?,
             valid_until: optional_timestamp(row, "valid_until")?,
+            details: serde_json::from_str(row.try_get("details")?).map_err(|error| undecodable("details", error))?,
         })
     }
 }

@@ -17,6 +17,7 @@ use campaign::{
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
@@ -71,6 +72,14 @@ pub(super) struct CouponAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     valid_until: Option<Timestamp>,
+    /// What it is worth: `type` (`Percentage`, or `Amount` in the smallest unit of the shop's currency) and `value`, as its
+    /// campaign says; absent where it says nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    discount: Option<Value>,
+    /// The `coupon.metadata` of its campaign, as it is now.
+    #[schema(value_type = BTreeMap<String, String>)]
+    metadata: Value,
 }
 
 /// A page of coupons, newest first.
@@ -84,8 +93,17 @@ pub(super) struct CouponPage {
 }
 
 impl From<Coupon> for CouponAnswer {
-    fn from(coupon: Coupon) -> Self {
+    fn from(mut coupon: Coupon) -> Self {
+        let mut detail = |name| {
+            coupon
+                .details
+                .get_mut(name)
+                .map(Value::take)
+                .filter(|value| !value.is_null())
+        };
         Self {
+            discount: detail("discount"),
+            metadata: detail("metadata").unwrap_or_else(|| json!({})),
             id: coupon.id,
             campaign: coupon.campaign_name,
             user_id: coupon.user,

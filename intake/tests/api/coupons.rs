@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use campaign::postgres::campaign::CampaignTerms;
+use serde_json::json;
 use testkit::eventually::eventually;
 
 use crate::app::{SOON, TestApp, nobodys_request, terms};
@@ -52,6 +53,34 @@ async fn a_users_coupons_in_pages() {
     ] {
         app.intake.get_internal(bad).await.assert_problem(400, "INVALID_QUERY");
     }
+}
+
+#[tokio::test]
+async fn a_coupon_tells_what_it_is_worth_and_its_campaigns_metadata() {
+    let app = TestApp::start().await;
+    let details = json!({"discount": {"type": "Percentage", "value": 20}, "metadata": {"channel": "web"}});
+    let worth = app
+        .campaign_with(CampaignTerms {
+            details: details.clone(),
+            quantity: 1,
+            ..terms()
+        })
+        .await;
+    let plain = app.campaign(1).await;
+    for campaign in [&plain, &worth] {
+        app.intake.claim(campaign, "u").await.request_id();
+        app.persist(campaign).await;
+    }
+    let page = app.intake.get_internal("/coupons?userId=u").await;
+    let coupons = &page.body["coupons"];
+    assert_eq!(coupons[0]["discount"], details["discount"], "{coupons}");
+    assert_eq!(coupons[0]["metadata"], details["metadata"], "{coupons}");
+    assert!(coupons[1].get("discount").is_none(), "{coupons}");
+    assert_eq!(coupons[1]["metadata"], json!({}), "{coupons}");
+
+    let path = format!("/coupons/{}/use", coupons[0]["id"].as_str().unwrap());
+    let used = app.intake.post_internal(&path).await;
+    assert_eq!(used.body["discount"], details["discount"], "{used:?}");
 }
 
 #[tokio::test]
