@@ -199,7 +199,8 @@ pub struct CouponTemplate {
     /// What it is worth. Cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discount: Option<Discount>,
-    /// Anything that the shop wants to keep with the campaign, in Postgres beside the discount (campaign.details).
+    /// Anything that the shop wants to find again with a coupon: the intake's internal calls answer it, with the discount.
+    /// May be changed; then it holds for coupons that are out, too.
     #[serde(default)]
     #[schemars(extend("maxProperties" = 64))]
     pub metadata: BTreeMap<String, String>,
