@@ -13,7 +13,7 @@ step() {
 no_mutants() {
     local found
     found=$(cargo tree --workspace --edges normal,build --prefix none --format '{p} {f}' | grep -w mutants;
-        grep -rnE -- '--all-features|mutants' Dockerfile charts)
+        grep -rnE -- '--all-features|mutants' Dockerfile charts) || true # nothing found is what is wanted
     if [ -n "$found" ]; then
         echo "lint: a release would have the mutants: $found" >&2
         return 1
