@@ -219,6 +219,12 @@ impl Chain {
         sqlx::query(query).fetch_one(&self.pool).await.unwrap().get(0)
     }
 
+    /// Makes Redis know the reserve script. Where answers are held, the first one would be that it does not.
+    pub async fn load_reserve(&self) {
+        let batch = campaign::identity::Instance::random().batch(0);
+        self.state.reserve(&self.campaign, &batch, &[]).await.unwrap();
+    }
+
     /// Whether a session waits for a lock with a statement like this.
     pub async fn waits_for_a_lock(&self, statement: &str) -> bool {
         let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \

@@ -76,6 +76,7 @@ async fn acknowledged_after_the_cut(chain: &Chain) -> Told {
     settings.redis.redis_timeout = LIMIT;
     settings.kafka = kafka.kafka_settings();
     let slow: Door = chain.intake_with(settings).await;
+    chain.load_reserve().await;
     redis.replies(Treatment::Hold);
     let meanwhile = async {
         eventually(LIMIT, "it is reserved", async || chain.numbers().await.taken == 1).await;

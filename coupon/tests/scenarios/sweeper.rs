@@ -126,6 +126,7 @@ async fn a_reservation_that_is_given_back_late_frees_nobody_elses_slot() {
     settings.redis = proxy.redis_settings();
     settings.redis.redis_timeout = LIMIT;
     let slow = chain.intake_with(settings).await;
+    chain.load_reserve().await;
     proxy.replies(Treatment::Hold);
     let again = async {
         eventually(LIMIT, "it is reserved", async || chain.numbers().await.taken == 1).await;
