@@ -172,7 +172,10 @@ impl Snapshot {
     #[cfg(feature = "mutants")]
     pub async fn begin_another_moment(&mut self, topic: &str) -> Result<(), DatabaseError> {
         within("begin another moment", async {
-            sqlx::raw_sql("COMMIT; BEGIN").execute(&mut *self.session).await?;
+            // Between the two, whoever waits for the row comes first.
+            for step in ["COMMIT", "SELECT pg_sleep(0.2)", "BEGIN"] {
+                sqlx::raw_sql(step).execute(&mut *self.session).await?;
+            }
             lock_campaign(&mut self.session, self.campaign.id).await?;
             self.consumed = read_consumed(&mut self.session, topic).await?;
             Ok(())
