@@ -18,7 +18,7 @@ lint: install ## Checks formatting, clippy, licenses and sources of dependencies
 	@scripts/lint.sh
 
 test: install ## Runs all tests, against real servers
-	cargo test --workspace
+	cargo test --workspace --no-fail-fast
 
 model: ## Looks at every state of the protocol's model, and at what breaks without each of its rules
 	cargo test --package model -- --nocapture
