@@ -132,17 +132,18 @@ impl Aligner {
     /// The campaign's row, made if there is none or brought back if it is retired, and whether it is new. Its terms are
     /// the wanted ones only if it is. Refuses terms that break what its holders were promised.
     pub async fn create(&self, name: &CampaignName, terms: &CampaignTerms) -> Result<(CampaignRow, bool), AlignError> {
-        let earlier = match self.database.campaign(name).await? {
-            Some(row) => Some(row),
-            None => self.database.retired_campaign(name).await?,
-        };
-        if let Some(earlier) = &earlier {
-            keeps_promise(earlier, terms)?;
+        if let Some(live) = self.database.campaign(name).await? {
+            keeps_promise(&live, terms)?;
+            return Ok((live, false));
+        }
+        let retired = self.database.retired_campaign(name).await?;
+        if let Some(retired) = &retired {
+            keeps_promise(retired, terms)?;
         }
         let row = self.database.create_campaign(name, &in_milliseconds(terms)).await?;
         // Somebody else may have been faster than the look.
         keeps_promise(&row, terms)?;
-        Ok((row, earlier.is_none()))
+        Ok((row, retired.is_none()))
     }
 
     /// Aligns Redis to Postgres once.
