@@ -92,6 +92,15 @@ pub enum AlignError {
 }
 
 impl Aligner {
+    /// With what a rebuild is done with.
+    pub fn new(rebuilder: Rebuilder) -> Self {
+        Self {
+            database: rebuilder.database.clone(),
+            state: rebuilder.state.clone(),
+            rebuilder,
+        }
+    }
+
     /// Makes the campaign what `terms` want, and its state ready.
     pub async fn apply(&self, name: &CampaignName, terms: &CampaignTerms) -> Result<Applied, AlignError> {
         let terms = &in_milliseconds(terms);

@@ -28,16 +28,19 @@ use crate::{
     },
     record::{ClaimRecord, is_stale},
     redis::{
-        connection::RedisError,
+        connection::{Redis, RedisError},
         lock::Locks,
         state::{Appended, Configuration, RebuildStep, RebuiltEntry, RebuiltState, StateAnswer, StateStore},
     },
+    settings::KafkaSettings,
 };
 
 /// How long a finder of a missing state waits for the lock; whoever holds it is rebuilding.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 /// A rebuilder that died is taken over after this.
 const LOCK_LEASE: Duration = Duration::from_secs(10);
+/// How long one partition may take to tell its offsets.
+const OFFSETS_LIMIT: Duration = Duration::from_secs(10);
 /// Entries of one append: short enough not to hold up other commands.
 const CHUNK: usize = 5_000;
 /// Records between the reader's thread and the rebuild.
@@ -142,6 +145,24 @@ impl<E: Into<RebuildError>> From<E> for Stop {
 }
 
 impl Rebuilder {
+    /// With the connections of a process. `settle_after`: `publishTimeout` plus the clock margin.
+    pub fn new(
+        redis: Redis,
+        database: Database,
+        kafka: &KafkaSettings,
+        naming: Naming,
+        settle_after: Duration,
+    ) -> Result<Self, KafkaError> {
+        Ok(Self {
+            state: StateStore::new(redis.clone(), naming.clone()),
+            locks: Locks::new(redis),
+            database,
+            reader: TopicReader::new(kafka, OFFSETS_LIMIT)?,
+            naming,
+            settle_after,
+        })
+    }
+
     /// Rebuilds one campaign's state. Any process may call this at any time; one of them does it.
     pub async fn rebuild(&self, campaign: &CampaignName, force: Force) -> Result<Rebuilt, RebuildError> {
         let lock_key = self.naming.rebuild_lock(campaign);

@@ -1,10 +1,8 @@
 //! Opens an installation that runs somewhere.
 
-use std::time::Duration;
-
 use campaign::{
     align::Aligner,
-    kafka::{client::KafkaError, offsets::TopicReader},
+    kafka::client::KafkaError,
     name::{CampaignName, NameError},
     naming::{Naming, PrefixError},
     postgres::{
@@ -14,15 +12,11 @@ use campaign::{
     rebuild::Rebuilder,
     redis::{
         connection::{Redis, RedisError},
-        lock::Locks,
         state::StateStore,
     },
     settings::{InstallationSettings, KafkaSettings, PostgresSettings, RedisSettings},
 };
 use clap::Args;
-
-/// How long one partition may take to tell its offsets.
-const OFFSETS_LIMIT: Duration = Duration::from_secs(10);
 
 /// Flags of the commands that need all three servers.
 #[derive(Clone, Debug, Args)]
@@ -85,25 +79,14 @@ impl InstallationArguments {
         let database = Database::connect(&self.postgres).await?;
         database.check_migrated().await?;
         let redis = Redis::connect(&self.redis).await?;
-        let state = StateStore::new(redis.clone(), naming.clone());
-        let rebuilder = Rebuilder {
-            state: state.clone(),
-            locks: Locks::new(redis),
-            database: database.clone(),
-            reader: TopicReader::new(&self.kafka, OFFSETS_LIMIT)?,
-            naming: naming.clone(),
-            settle_after: self.installation.settle_after(),
-        };
+        let settle_after = self.installation.settle_after();
+        let rebuilder = Rebuilder::new(redis, database.clone(), &self.kafka, naming.clone(), settle_after)?;
         Ok(Connections {
             installation: self.installation.clone(),
             naming,
-            aligner: Aligner {
-                database: database.clone(),
-                state: state.clone(),
-                rebuilder,
-            },
             database,
-            state,
+            state: rebuilder.state.clone(),
+            aligner: Aligner::new(rebuilder),
         })
     }
 }

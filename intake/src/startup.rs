@@ -4,15 +4,13 @@
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use campaign::{
-    kafka::{client::KafkaError, offsets::TopicReader, producer::Producer, topics},
+    kafka::{client::KafkaError, producer::Producer, topics},
     naming::PrefixError,
     postgres::database::{Database, DatabaseError},
     rebuild::Rebuilder,
     redis::{
         connection::{Redis, RedisError},
-        lock::Locks,
         preflight,
-        state::StateStore,
     },
 };
 use tokio::{
@@ -30,8 +28,6 @@ use crate::{
     settings::IntakeSettings,
 };
 
-/// How long one partition may take to tell its offsets during a rebuild.
-const OFFSETS_LIMIT: Duration = Duration::from_secs(10);
 /// What connections may take to end beyond the longest claim: a client that sends its request byte by byte is cut off.
 const CONNECTIONS_GRACE: Duration = Duration::from_secs(5);
 
@@ -104,7 +100,6 @@ pub async fn start(settings: IntakeSettings, shutdown: CancellationToken) -> Res
         async { Ok(topics::check(&settings.kafka, &naming, installation.dev).await?) },
     )?;
     let producer = Producer::start(&settings.kafka, installation.publish_timeout)?;
-    let state = StateStore::new(redis.clone(), naming.clone());
     let campaigns = Campaigns::load(
         database.clone(),
         installation.namespace.clone(),
@@ -112,14 +107,9 @@ pub async fn start(settings: IntakeSettings, shutdown: CancellationToken) -> Res
     )
     .await?;
     let metrics = Arc::new(Metrics::new());
-    let rebuilder = Rebuilder {
-        state: state.clone(),
-        locks: Locks::new(redis),
-        database: database.clone(),
-        reader: TopicReader::new(&settings.kafka, OFFSETS_LIMIT)?,
-        naming: naming.clone(),
-        settle_after: installation.settle_after(),
-    };
+    let settle_after = installation.settle_after();
+    let rebuilder = Rebuilder::new(redis, database.clone(), &settings.kafka, naming.clone(), settle_after)?;
+    let state = rebuilder.state.clone();
     let door = Door::new(DoorParts {
         state: state.clone(),
         producer: producer.clone(),

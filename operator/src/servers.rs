@@ -5,23 +5,19 @@ use std::{sync::Arc, time::Duration};
 
 use campaign::{
     align::Aligner,
-    kafka::{client::KafkaError, offsets::TopicReader},
-    naming::{Naming, PrefixError},
+    kafka::client::KafkaError,
+    naming::PrefixError,
     postgres::database::{Database, DatabaseError},
     rebuild::Rebuilder,
     redis::{
         connection::{Redis, RedisError},
-        lock::Locks,
         preflight,
-        state::StateStore,
     },
 };
 use tokio::sync::watch;
 
 use crate::settings::OperatorSettings;
 
-/// How long one partition may take to tell its offsets.
-const OFFSETS_LIMIT: Duration = Duration::from_secs(10);
 /// Between two tries to connect.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -52,26 +48,15 @@ pub enum ConnectError {
 impl Servers {
     /// Connects and checks what the promise rests on.
     pub async fn connect(settings: &OperatorSettings) -> Result<Self, ConnectError> {
-        let naming: Naming = settings.installation.naming()?;
+        let naming = settings.installation.naming()?;
         let database = Database::connect(&settings.postgres).await?;
         database.check_migrated().await?;
         let redis = Redis::connect(&settings.redis).await?;
         preflight::check(&redis).await?;
-        let state = StateStore::new(redis.clone(), naming.clone());
-        let rebuilder = Rebuilder {
-            state: state.clone(),
-            locks: Locks::new(redis),
-            database: database.clone(),
-            reader: TopicReader::new(&settings.kafka, OFFSETS_LIMIT)?,
-            naming,
-            settle_after: settings.installation.settle_after(),
-        };
+        let settle_after = settings.installation.settle_after();
+        let rebuilder = Rebuilder::new(redis, database, &settings.kafka, naming, settle_after)?;
         Ok(Self {
-            aligner: Aligner {
-                database,
-                state,
-                rebuilder,
-            },
+            aligner: Aligner::new(rebuilder),
         })
     }
 }
