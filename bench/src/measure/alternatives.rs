@@ -41,18 +41,12 @@ const LOCK_LIFE_MS: i64 = 3_000;
 const UNLOCK: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
 /// The article's script as a function of a library.
-const FUNCTION: &str = "\
-redis.register_function('article_reserve', function(KEYS, ARGV)
-local counter, users = KEYS[1], KEYS[2]
-local user, quantity, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-if redis.call('SISMEMBER', users, user) == 1 then return 1 end
-if tonumber(redis.call('GET', counter) or '0') >= quantity then return 2 end
-redis.call('INCR', counter)
-redis.call('SADD', users, user)
-redis.call('EXPIRE', counter, ttl)
-redis.call('EXPIRE', users, ttl)
-return 0
-end)";
+fn function_library() -> String {
+    format!(
+        "#!lua name=article\nredis.register_function('article_reserve', function(KEYS, ARGV)\n{}end)",
+        article::SOURCE
+    )
+}
 
 /// A way to reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +174,7 @@ async fn run(stage: &Stage, installation: &Installation, way: Way, users: usize,
         redis::cmd("FUNCTION")
             .arg("LOAD")
             .arg("REPLACE")
-            .arg(format!("#!lua name=article\n{FUNCTION}"))
+            .arg(function_library())
             .query_async::<()>(&mut stage.redis.connection().await?)
             .await?;
     }
