@@ -21,9 +21,12 @@ async fn an_outage_does_not_eat_the_stock() {
     let door = chain.intake().await;
     let _worker = chain.worker().await;
     proxy.refuse();
-    // The client knows before the first record fails.
+    // The client knows before the first record fails. Every time somebody else: who gets through before the wire is cut
+    // is told ever after what he has.
+    let mut probes = 0;
     eventually(LIMIT, "the door is shut before it reserves", async || {
-        let told = door.claim("probe").await;
+        probes += 1;
+        let told = door.claim(&format!("probe-{probes}")).await;
         told.is("COUPON_ISSUE_KAFKA_ERROR") && !told.unknown
     })
     .await;
