@@ -3,7 +3,11 @@
 
 use std::collections::HashMap;
 
-use sqlx::{Row, postgres::PgRow};
+use sqlx::{
+    Postgres, Row,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+};
 use uuid::Uuid;
 
 use super::{
@@ -87,6 +91,19 @@ impl Database {
 }
 
 impl AuditSnapshot {
+    async fn rows<T>(
+        &mut self,
+        what: &'static str,
+        query: Query<'_, Postgres, PgArguments>,
+        read: impl Fn(&PgRow) -> Result<T, sqlx::Error>,
+    ) -> Result<Vec<T>, DatabaseError> {
+        within(what, async {
+            let rows = query.fetch_all(&mut *self.session).await?;
+            rows.iter().map(read).collect()
+        })
+        .await
+    }
+
     /// The campaign as of the snapshot.
     pub async fn campaign(&mut self, id: CampaignId) -> Result<Option<CampaignRow>, DatabaseError> {
         within("read a campaign", async {
@@ -110,22 +127,17 @@ impl AuditSnapshot {
         after: Option<(&UserId, RequestId)>,
         limit: i64,
     ) -> Result<Vec<AuditedCoupon>, DatabaseError> {
-        within("read the coupons", async {
-            // A user id is never empty: the first page begins after ''.
-            let (user, id) = after.map_or(("", Uuid::nil()), |(user, id)| (user.as_str(), id.0));
-            let rows = sqlx::query(
-                "SELECT id, user_id, reservation, status, slot_returned FROM coupon \
-                 WHERE campaign_id = $1 AND (user_id, id) > ($2, $3) ORDER BY user_id, id LIMIT $4",
-            )
-            .bind(campaign.0)
-            .bind(user)
-            .bind(id)
-            .bind(limit)
-            .fetch_all(&mut *self.session)
-            .await?;
-            rows.iter().map(coupon).collect()
-        })
-        .await
+        // A user id is never empty: the first page begins after ''.
+        let (user, id) = after.map_or(("", Uuid::nil()), |(user, id)| (user.as_str(), id.0));
+        let query = sqlx::query(
+            "SELECT id, user_id, reservation, status, slot_returned FROM coupon \
+             WHERE campaign_id = $1 AND (user_id, id) > ($2, $3) ORDER BY user_id, id LIMIT $4",
+        )
+        .bind(campaign.0)
+        .bind(user)
+        .bind(id)
+        .bind(limit);
+        self.rows("read the coupons", query, coupon).await
     }
 
     /// Codes that more than one coupon has, with how many; at most `limit`. Over all campaigns, since a code is shown
@@ -135,19 +147,15 @@ impl AuditSnapshot {
         campaign: CampaignId,
         limit: i64,
     ) -> Result<Vec<(String, i64)>, DatabaseError> {
-        within("look for repeated codes", async {
-            let rows = sqlx::query(
-                "SELECT code, count(*) AS rows FROM coupon \
-                 WHERE code IN (SELECT code FROM coupon WHERE campaign_id = $1) \
-                 GROUP BY code HAVING count(*) > 1 ORDER BY code LIMIT $2",
-            )
-            .bind(campaign.0)
-            .bind(limit)
-            .fetch_all(&mut *self.session)
-            .await?;
-            rows.iter()
-                .map(|row| Ok((row.try_get("code")?, row.try_get("rows")?)))
-                .collect()
+        let query = sqlx::query(
+            "SELECT code, count(*) AS rows FROM coupon \
+             WHERE code IN (SELECT code FROM coupon WHERE campaign_id = $1) \
+             GROUP BY code HAVING count(*) > 1 ORDER BY code LIMIT $2",
+        )
+        .bind(campaign.0)
+        .bind(limit);
+        self.rows("look for repeated codes", query, |row| {
+            Ok((row.try_get("code")?, row.try_get("rows")?))
         })
         .await
     }
@@ -159,26 +167,20 @@ impl AuditSnapshot {
         after: Option<&Reservation>,
         limit: i64,
     ) -> Result<Vec<AuditedParked>, DatabaseError> {
-        within("read the parked claims", async {
-            let rows = sqlx::query(
-                "SELECT reservation, request_id, user_id, discarded_at IS NOT NULL AS discarded FROM parked \
-                 WHERE campaign_id = $1 AND reservation > $2 ORDER BY reservation LIMIT $3",
-            )
-            .bind(campaign.0)
-            .bind(after.map(Reservation::to_string).unwrap_or_default())
-            .bind(limit)
-            .fetch_all(&mut *self.session)
-            .await?;
-            rows.iter()
-                .map(|row| {
-                    Ok(AuditedParked {
-                        user: parsed(row, "user_id")?,
-                        request: RequestId(row.try_get("request_id")?),
-                        reservation: parsed(row, "reservation")?,
-                        discarded: row.try_get("discarded")?,
-                    })
-                })
-                .collect()
+        let query = sqlx::query(
+            "SELECT reservation, request_id, user_id, discarded_at IS NOT NULL AS discarded FROM parked \
+             WHERE campaign_id = $1 AND reservation > $2 ORDER BY reservation LIMIT $3",
+        )
+        .bind(campaign.0)
+        .bind(after.map(Reservation::to_string).unwrap_or_default())
+        .bind(limit);
+        self.rows("read the parked claims", query, |row| {
+            Ok(AuditedParked {
+                user: parsed(row, "user_id")?,
+                request: RequestId(row.try_get("request_id")?),
+                reservation: parsed(row, "reservation")?,
+                discarded: row.try_get("discarded")?,
+            })
         })
         .await
     }
@@ -190,18 +192,13 @@ impl AuditSnapshot {
         after: Option<&BatchId>,
         limit: i64,
     ) -> Result<Vec<(BatchId, BatchOutcome)>, DatabaseError> {
-        within("read the batches", async {
-            let rows = sqlx::query(
-                "SELECT batch, outcome FROM batch WHERE campaign_id = $1 AND batch > $2 ORDER BY batch LIMIT $3",
-            )
-            .bind(campaign.0)
-            .bind(after.map_or("", BatchId::as_str))
-            .bind(limit)
-            .fetch_all(&mut *self.session)
-            .await?;
-            rows.iter().map(batch).collect()
-        })
-        .await
+        let query = sqlx::query(
+            "SELECT batch, outcome FROM batch WHERE campaign_id = $1 AND batch > $2 ORDER BY batch LIMIT $3",
+        )
+        .bind(campaign.0)
+        .bind(after.map_or("", BatchId::as_str))
+        .bind(limit);
+        self.rows("read the batches", query, batch).await
     }
 
     /// The next rejected claims after a reservation; empty at the end.
@@ -211,25 +208,19 @@ impl AuditSnapshot {
         after: Option<&Reservation>,
         limit: i64,
     ) -> Result<Vec<AuditedRejection>, DatabaseError> {
-        within("read the rejections", async {
-            let rows = sqlx::query(
-                "SELECT reservation, request_id, reason FROM rejection \
-                 WHERE campaign_id = $1 AND reservation > $2 ORDER BY reservation LIMIT $3",
-            )
-            .bind(campaign.0)
-            .bind(after.map(Reservation::to_string).unwrap_or_default())
-            .bind(limit)
-            .fetch_all(&mut *self.session)
-            .await?;
-            rows.iter()
-                .map(|row| {
-                    Ok(AuditedRejection {
-                        reservation: parsed(row, "reservation")?,
-                        request: RequestId(row.try_get("request_id")?),
-                        reason: row.try_get("reason")?,
-                    })
-                })
-                .collect()
+        let query = sqlx::query(
+            "SELECT reservation, request_id, reason FROM rejection \
+             WHERE campaign_id = $1 AND reservation > $2 ORDER BY reservation LIMIT $3",
+        )
+        .bind(campaign.0)
+        .bind(after.map(Reservation::to_string).unwrap_or_default())
+        .bind(limit);
+        self.rows("read the rejections", query, |row| {
+            Ok(AuditedRejection {
+                reservation: parsed(row, "reservation")?,
+                request: RequestId(row.try_get("request_id")?),
+                reason: row.try_get("reason")?,
+            })
         })
         .await
     }
@@ -241,27 +232,21 @@ impl AuditSnapshot {
         after: Option<(RequestId, Uuid)>,
         limit: i64,
     ) -> Result<Vec<AuditedActivity>, DatabaseError> {
-        within("read the projection", async {
-            let (coupon, event) = after.map_or((Uuid::nil(), Uuid::nil()), |(coupon, event)| (coupon.0, event));
-            let rows = sqlx::query(
-                "SELECT event_id, type, coupon_id FROM coupon_activity \
-                 WHERE campaign_id = $1 AND (coupon_id, event_id) > ($2, $3) ORDER BY coupon_id, event_id LIMIT $4",
-            )
-            .bind(campaign.0)
-            .bind(coupon)
-            .bind(event)
-            .bind(limit)
-            .fetch_all(&mut *self.session)
-            .await?;
-            rows.iter()
-                .map(|row| {
-                    Ok(AuditedActivity {
-                        event: row.try_get("event_id")?,
-                        event_type: parsed(row, "type")?,
-                        coupon: RequestId(row.try_get("coupon_id")?),
-                    })
-                })
-                .collect()
+        let (coupon, event) = after.map_or((Uuid::nil(), Uuid::nil()), |(coupon, event)| (coupon.0, event));
+        let query = sqlx::query(
+            "SELECT event_id, type, coupon_id FROM coupon_activity \
+             WHERE campaign_id = $1 AND (coupon_id, event_id) > ($2, $3) ORDER BY coupon_id, event_id LIMIT $4",
+        )
+        .bind(campaign.0)
+        .bind(coupon)
+        .bind(event)
+        .bind(limit);
+        self.rows("read the projection", query, |row| {
+            Ok(AuditedActivity {
+                event: row.try_get("event_id")?,
+                event_type: parsed(row, "type")?,
+                coupon: RequestId(row.try_get("coupon_id")?),
+            })
         })
         .await
     }
@@ -292,16 +277,13 @@ impl AuditSnapshot {
 
     /// Next offset by partition as of the snapshot; a partition that was never consumed is not in it.
     pub async fn consumed(&mut self, topic: &str) -> Result<HashMap<i32, i64>, DatabaseError> {
-        within("read the consumed offsets", async {
-            let rows = sqlx::query("SELECT partition, next_offset FROM consumed WHERE topic = $1")
-                .bind(topic)
-                .fetch_all(&mut *self.session)
-                .await?;
-            rows.iter()
-                .map(|row| Ok((row.try_get("partition")?, row.try_get("next_offset")?)))
-                .collect()
-        })
-        .await
+        let query = sqlx::query("SELECT partition, next_offset FROM consumed WHERE topic = $1").bind(topic);
+        let offsets = self
+            .rows("read the consumed offsets", query, |row| {
+                Ok((row.try_get("partition")?, row.try_get("next_offset")?))
+            })
+            .await?;
+        Ok(offsets.into_iter().collect())
     }
 
     /// Ends the snapshot. Dropping it closes its connection.

@@ -212,40 +212,50 @@ fn bind_terms<'q>(query: Query<'q, Postgres, PgArguments>, terms: &CampaignTerms
 }
 
 impl Database {
-    /// The live campaign of that name.
-    pub async fn campaign(&self, name: &CampaignName) -> Result<Option<CampaignRow>, DatabaseError> {
-        within("read a campaign", async {
-            let mut session = self.session().await?;
-            let row = sqlx::query(concat!(
-                "SELECT ",
-                campaign_columns!(),
-                " FROM campaign WHERE namespace = $1 AND name = $2 AND archived_at IS NULL AND retired_at IS NULL"
-            ))
-            .bind(name.namespace())
-            .bind(name.name())
-            .fetch_optional(&mut *session)
-            .await?;
-            session.finish();
-            row.as_ref().map(CampaignRow::read).transpose()
-        })
-        .await
+    /// The campaign that a statement with [`campaign_columns`] answers.
+    pub(super) async fn campaign_row(
+        &self,
+        what: &'static str,
+        query: Query<'_, Postgres, PgArguments>,
+    ) -> Result<Option<CampaignRow>, DatabaseError> {
+        Ok(self.campaign_rows(what, query).await?.pop())
     }
 
-    /// All live campaigns (one query).
-    pub async fn live_campaigns(&self) -> Result<Vec<CampaignRow>, DatabaseError> {
-        within("read the live campaigns", async {
+    /// The campaigns that a statement with [`campaign_columns`] answers.
+    pub(super) async fn campaign_rows(
+        &self,
+        what: &'static str,
+        query: Query<'_, Postgres, PgArguments>,
+    ) -> Result<Vec<CampaignRow>, DatabaseError> {
+        within(what, async {
             let mut session = self.session().await?;
-            let rows = sqlx::query(concat!(
-                "SELECT ",
-                campaign_columns!(),
-                " FROM campaign WHERE archived_at IS NULL AND retired_at IS NULL ORDER BY namespace, name"
-            ))
-            .fetch_all(&mut *session)
-            .await?;
+            let rows = query.fetch_all(&mut *session).await?;
             session.finish();
             rows.iter().map(CampaignRow::read).collect()
         })
         .await
+    }
+
+    /// The live campaign of that name.
+    pub async fn campaign(&self, name: &CampaignName) -> Result<Option<CampaignRow>, DatabaseError> {
+        let query = sqlx::query(concat!(
+            "SELECT ",
+            campaign_columns!(),
+            " FROM campaign WHERE namespace = $1 AND name = $2 AND archived_at IS NULL AND retired_at IS NULL"
+        ))
+        .bind(name.namespace())
+        .bind(name.name());
+        self.campaign_row("read a campaign", query).await
+    }
+
+    /// All live campaigns (one query).
+    pub async fn live_campaigns(&self) -> Result<Vec<CampaignRow>, DatabaseError> {
+        let query = sqlx::query(concat!(
+            "SELECT ",
+            campaign_columns!(),
+            " FROM campaign WHERE archived_at IS NULL AND retired_at IS NULL ORDER BY namespace, name"
+        ));
+        self.campaign_rows("read the live campaigns", query).await
     }
 
     /// Inserts the campaign if no live one has the name; answers the row that is there. A retired one comes back, with
@@ -256,29 +266,22 @@ impl Database {
         terms: &CampaignTerms,
     ) -> Result<CampaignRow, DatabaseError> {
         loop {
-            let created = within("create a campaign", async {
-                let mut session = self.session().await?;
-                let insert = sqlx::query(concat!(
-                    "INSERT INTO campaign (quantity, ttl_ms, opens_at, closes_at, paused, on_cancel, on_dead_letter, \
-                     code_prefix, valid_for_ms, details, id, namespace, name) \
-                     VALUES ($1, $2, ",
-                    from_micros!("$3"),
-                    ", ",
-                    from_micros!("$4"),
-                    ", $5, $6, $7, $8, $9, $10::jsonb, $11, $12, $13) \
-                     ON CONFLICT (namespace, name) WHERE archived_at IS NULL DO NOTHING RETURNING ",
-                    campaign_columns!()
-                ));
-                let row = bind_terms(insert, terms)
-                    .bind(Uuid::now_v7())
-                    .bind(name.namespace())
-                    .bind(name.name())
-                    .fetch_optional(&mut *session)
-                    .await?;
-                session.finish();
-                row.as_ref().map(CampaignRow::read).transpose()
-            })
-            .await?;
+            let insert = sqlx::query(concat!(
+                "INSERT INTO campaign (quantity, ttl_ms, opens_at, closes_at, paused, on_cancel, on_dead_letter, \
+                 code_prefix, valid_for_ms, details, id, namespace, name) \
+                 VALUES ($1, $2, ",
+                from_micros!("$3"),
+                ", ",
+                from_micros!("$4"),
+                ", $5, $6, $7, $8, $9, $10::jsonb, $11, $12, $13) \
+                 ON CONFLICT (namespace, name) WHERE archived_at IS NULL DO NOTHING RETURNING ",
+                campaign_columns!()
+            ));
+            let insert = bind_terms(insert, terms)
+                .bind(Uuid::now_v7())
+                .bind(name.namespace())
+                .bind(name.name());
+            let created = self.campaign_row("create a campaign", insert).await?;
             if let Some(row) = created {
                 return Ok(row);
             }

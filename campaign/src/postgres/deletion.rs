@@ -62,58 +62,37 @@ impl Database {
 
     /// Retired campaigns, which the next apply of their name brings back, by name.
     pub async fn retired_campaigns(&self) -> Result<Vec<CampaignRow>, DatabaseError> {
-        within("read the retired campaigns", async {
-            let mut session = self.session().await?;
-            let rows = sqlx::query(concat!(
-                "SELECT ",
-                campaign_columns!(),
-                " FROM campaign WHERE archived_at IS NULL AND retired_at IS NOT NULL ORDER BY namespace, name"
-            ))
-            .fetch_all(&mut *session)
-            .await?;
-            session.finish();
-            rows.iter().map(CampaignRow::read).collect()
-        })
-        .await
+        let query = sqlx::query(concat!(
+            "SELECT ",
+            campaign_columns!(),
+            " FROM campaign WHERE archived_at IS NULL AND retired_at IS NOT NULL ORDER BY namespace, name"
+        ));
+        self.campaign_rows("read the retired campaigns", query).await
     }
 
     /// Brings a retired campaign back. `None`: no retired one has the name.
     pub(super) async fn revive_campaign(&self, name: &CampaignName) -> Result<Option<CampaignRow>, DatabaseError> {
-        within("bring a campaign back", async {
-            let mut session = self.session().await?;
-            let row = sqlx::query(concat!(
-                "UPDATE campaign SET retired_at = NULL \
-                 WHERE namespace = $1 AND name = $2 AND archived_at IS NULL AND retired_at IS NOT NULL RETURNING ",
-                campaign_columns!()
-            ))
-            .bind(name.namespace())
-            .bind(name.name())
-            .fetch_optional(&mut *session)
-            .await?;
-            session.finish();
-            row.as_ref().map(CampaignRow::read).transpose()
-        })
-        .await
+        let query = sqlx::query(concat!(
+            "UPDATE campaign SET retired_at = NULL \
+             WHERE namespace = $1 AND name = $2 AND archived_at IS NULL AND retired_at IS NOT NULL RETURNING ",
+            campaign_columns!()
+        ))
+        .bind(name.namespace())
+        .bind(name.name());
+        self.campaign_row("bring a campaign back", query).await
     }
 
     /// The retired campaign of that name: what the next apply brings back.
     pub async fn retired_campaign(&self, name: &CampaignName) -> Result<Option<CampaignRow>, DatabaseError> {
-        within("read a retired campaign", async {
-            let mut session = self.session().await?;
-            let row = sqlx::query(concat!(
-                "SELECT ",
-                campaign_columns!(),
-                " FROM campaign \
-                 WHERE namespace = $1 AND name = $2 AND archived_at IS NULL AND retired_at IS NOT NULL"
-            ))
-            .bind(name.namespace())
-            .bind(name.name())
-            .fetch_optional(&mut *session)
-            .await?;
-            session.finish();
-            row.as_ref().map(CampaignRow::read).transpose()
-        })
-        .await
+        let query = sqlx::query(concat!(
+            "SELECT ",
+            campaign_columns!(),
+            " FROM campaign \
+             WHERE namespace = $1 AND name = $2 AND archived_at IS NULL AND retired_at IS NOT NULL"
+        ))
+        .bind(name.namespace())
+        .bind(name.name());
+        self.campaign_row("read a retired campaign", query).await
     }
 
     /// The retired campaign of that name, else the one that was archived last.
