@@ -1,5 +1,6 @@
 # `make help` lists what there is. Everything but `make bench` uses one profile: a second one compiles all dependencies
-# again.
+# again. So does a selection of packages (`--package`), whose dependencies have fewer features than those of the whole
+# workspace: programs are chosen with `--bin`.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
@@ -24,21 +25,21 @@ model: ## Looks at every state of the protocol's model, and at what breaks witho
 	cargo test --package model -- --nocapture
 
 mutants: install ## Breaks each rule of the promise on purpose: its scenario must see it
-	cargo test --package coupon --features mutants --test scenarios -- --include-ignored --nocapture --test-threads=1 mutants::
+	cargo test --workspace --features coupon/mutants --test scenarios -- --include-ignored --nocapture --test-threads=1 mutants::
 
 demo: install ## Sells a campaign out on this machine and audits the result
-	cargo run --package coupon -- --log warn,librdkafka=error demo
+	cargo run --bin coupon -- --log warn,librdkafka=error demo
 
 dev: install ## Runs the whole system on this machine until Ctrl-C
-	cargo run --package coupon -- dev -f examples/flash-sale.yaml
+	cargo run --bin coupon -- dev -f examples/flash-sale.yaml
 
 torture: install ## Breaks everything at random while clients claim, and judges the answers (SEEDS=1..3, SECONDS=60)
-	cargo build --package intake --package worker --package torture
-	cargo run --package torture -- --log error,librdkafka=off,rdkafka=off --seeds $(or $(SEEDS),1..3) --seconds $(or $(SECONDS),60)$(if $(RESUME), --resume $(RESUME))
+	cargo build --bin intake --bin worker --bin torture
+	cargo run --bin torture -- --log error,librdkafka=off,rdkafka=off --seeds $(or $(SEEDS),1..3) --seconds $(or $(SECONDS),60)$(if $(RESUME), --resume $(RESUME))
 
 bench: install ## Measures the system side by side with the least it could do (QUICK=1: a few minutes); see docs/performance.md
-	cargo build --release --package intake --package worker --package bench
-	cargo run --release --quiet --package bench -- run $(if $(QUICK),--quick,--page docs/performance.md)
+	cargo build --release --bin intake --bin worker --bin bench
+	cargo run --release --quiet --bin bench -- run $(if $(QUICK),--quick,--page docs/performance.md)
 
 e2e: install ## Installs the chart into a kind cluster and tests it there (KEEP=1 leaves the cluster)
 	@e2e/run.sh

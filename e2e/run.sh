@@ -17,8 +17,8 @@ step() {
 
 # Tests share one profile with everything else: the image gets the same binaries that `make test` tested.
 build() {
-    cargo build --package operator --package intake --package worker --package coupon --bins
-    cargo test --package e2e --features cluster --test cluster --no-run
+    cargo build --bin operator --bin intake --bin worker --bin coupon
+    cargo test --workspace --features e2e/cluster --test cluster --no-run
 }
 
 # A context of its own: nothing but the binaries, without their debug information.
@@ -65,7 +65,7 @@ explain() {
 }
 
 run_tests() {
-    "$cluster" exec cargo test --offline --package e2e --features cluster --test cluster -- \
+    "$cluster" exec cargo test --offline --workspace --features e2e/cluster --test cluster -- \
         --test-threads=1 --nocapture "$@" || {
         explain
         return 1

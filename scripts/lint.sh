@@ -22,9 +22,8 @@ no_mutants() {
 
 step cargo fmt --all --check
 step no_mutants
-step cargo clippy --workspace --all-targets -- -D warnings
-step cargo clippy --package campaign --package coupon --all-targets --features campaign/mutants,coupon/mutants -- -D warnings
-step cargo clippy --package e2e --all-targets --features cluster -- -D warnings
+step cargo clippy --workspace --all-targets --features e2e/cluster -- -D warnings
+step cargo clippy --workspace --all-targets --features campaign/mutants,coupon/mutants -- -D warnings
 
 if ! command -v cargo-deny >/dev/null; then
     echo "lint: installing cargo-deny (some minutes, once)"

@@ -5,7 +5,7 @@ use kube::CustomResourceExt;
 use crate::resource::CouponCampaign;
 
 const HEAD: &str =
-    "# Generated from operator/src/resource.rs: cargo run --package operator -- crd > crds/couponcampaigns.yaml\n";
+    "# Generated from operator/src/resource.rs: cargo run --bin operator -- crd > crds/couponcampaigns.yaml\n";
 
 /// The CRD cannot be written as YAML.
 #[derive(Debug, thiserror::Error)]

@@ -27,7 +27,7 @@ fn the_crd_that_is_checked_in_is_the_one_of_the_types() {
     let checked_in = include_str!("../../../crds/couponcampaigns.yaml");
     assert!(
         checked_in == operator::crd::yaml().unwrap(),
-        "crds/ is behind the types: cargo run --package operator -- crd > crds/couponcampaigns.yaml"
+        "crds/ is behind the types: cargo run --bin operator -- crd > crds/couponcampaigns.yaml"
     );
 }
 
