@@ -51,8 +51,11 @@ impl Aligner {
         let deadline = Instant::now() + limit;
         loop {
             let Some(row) = self.pause(name).await? else {
-                let ended = self.finish_ended(name, policy).await?;
-                return Ok(ended.map_or(Deletion::NotLive, Deletion::Done));
+                match self.finish_ended(name, policy).await? {
+                    Some(deletion) => return Ok(deletion),
+                    // Applied again since it was looked for: it has to be drained first.
+                    None => continue,
+                }
             };
             let undrained = match self.undrained(&row).await? {
                 None if self.end(&row, policy).await? => {
@@ -119,17 +122,21 @@ impl Aligner {
         Ok(Some(Undrained::State))
     }
 
-    /// Archives a retired campaign where that is wanted, and answers it; removes what may be left of an ended one's state.
-    async fn finish_ended(
-        &self,
-        name: &CampaignName,
-        policy: DeletionPolicy,
-    ) -> Result<Option<CampaignId>, AlignError> {
+    /// Archives a retired campaign where that is wanted, and removes what may be left of an ended one's state. `None`: it
+    /// is retired no more.
+    async fn finish_ended(&self, name: &CampaignName, policy: DeletionPolicy) -> Result<Option<Deletion>, AlignError> {
         let Some(ended) = self.database.ended_campaign(name).await? else {
-            return Ok(None);
+            return Ok(Some(Deletion::NotLive));
         };
-        let archived = policy == DeletionPolicy::Delete && self.database.archive_campaign(ended.id, None).await?;
+        let archives = policy == DeletionPolicy::Delete && !ended.archived;
+        if archives && !self.database.archive_retired_campaign(ended.id).await? {
+            return Ok(None);
+        }
         self.state.remove(name, ended.id).await?;
-        Ok(archived.then_some(ended.id))
+        Ok(Some(if archives {
+            Deletion::Done(ended.id)
+        } else {
+            Deletion::NotLive
+        }))
     }
 }

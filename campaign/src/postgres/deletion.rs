@@ -37,6 +37,23 @@ impl Database {
         .await
     }
 
+    /// Archives a retired campaign. False: it is archived already, or live again: claims of it may be on their way.
+    pub async fn archive_retired_campaign(&self, id: CampaignId) -> Result<bool, DatabaseError> {
+        within("archive a retired campaign", async {
+            let mut session = self.session().await?;
+            let done = sqlx::query(
+                "UPDATE campaign SET archived_at = clock_timestamp() \
+                 WHERE id = $1 AND archived_at IS NULL AND retired_at IS NOT NULL",
+            )
+            .bind(id.0)
+            .execute(&mut *session)
+            .await?;
+            session.finish();
+            Ok(done.rows_affected() == 1)
+        })
+        .await
+    }
+
     /// Retires a campaign (`deletionPolicy: Retain`): no door sees it, nothing rebuilds its state, and claims that are
     /// still on their way become rows. Its epoch is raised, so that a rebuild under way writes nothing any more and a
     /// state that an old primary brings back serves nobody; without a cut, that makes no claim stale. False: it is not

@@ -166,14 +166,20 @@ async fn a_retired_campaign_is_seen_by_nobody_and_comes_back_as_itself() {
 }
 
 #[tokio::test]
-async fn a_retired_campaign_can_still_be_archived() {
+async fn a_retired_campaign_can_still_be_archived_but_not_one_that_is_live_again() {
     let shop = Shop::open(2).await;
-    shop.database.retire_campaign(shop.campaign.id, None).await.unwrap();
-    shop.database.archive_campaign(shop.campaign.id, None).await.unwrap();
-    let again = shop
-        .database
-        .create_campaign(&shop.campaign.name, &terms(5))
-        .await
-        .unwrap();
-    assert_ne!(again.id, shop.campaign.id);
+    let (id, name) = (shop.campaign.id, &shop.campaign.name);
+    assert!(!shop.database.archive_retired_campaign(id).await.unwrap(), "it is live");
+    shop.database.retire_campaign(id, None).await.unwrap();
+    let again = shop.database.create_campaign(name, &terms(2)).await.unwrap();
+    assert_eq!(again.id, id);
+    assert!(
+        !shop.database.archive_retired_campaign(id).await.unwrap(),
+        "applied again"
+    );
+    shop.database.retire_campaign(id, None).await.unwrap();
+    assert!(shop.database.archive_retired_campaign(id).await.unwrap());
+    assert!(!shop.database.archive_retired_campaign(id).await.unwrap(), "once");
+    let other = shop.database.create_campaign(name, &terms(5)).await.unwrap();
+    assert_ne!(other.id, id);
 }
