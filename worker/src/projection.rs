@@ -144,41 +144,52 @@ impl Projection {
         Ok(())
     }
 
+    /// Projects those of the arrivals that are still ours, all or none.
     async fn project_together(&self, arrivals: &[Arrival]) -> Result<(), DatabaseError> {
-        let places: Vec<Place> = arrivals.iter().map(|arrival| arrival.place).collect();
-        let events: Vec<LifecycleEvent> = arrivals.iter().filter_map(|arrival| arrival.event.clone()).collect();
-        let carried = loop {
+        loop {
+            let current = arrivals
+                .iter()
+                .filter(|arrival| self.assignment.is_current(arrival.place));
+            let (places, events): (Vec<Place>, Vec<Option<LifecycleEvent>>) =
+                current.map(|arrival| (arrival.place, arrival.event.clone())).unzip();
+            if places.is_empty() {
+                return Ok(());
+            }
+            let events: Vec<LifecycleEvent> = events.into_iter().flatten().collect();
             let carried = self.assignment.begin(&places);
-            if self.assignment.is_complete(&places, &carried) {
-                break carried;
-            }
-            // Another transaction moves one of the offsets. Rows that do not move with theirs would be missed if Postgres
-            // were put back before those are written.
-            self.assignment.failed(carried, false);
-            self.assignment.reconcile().await?;
-            tokio::time::sleep(TURN).await;
-        };
-        match self
-            .database
-            .project(self.assignment.topic(), &events, carried.advances())
-            .await
-        {
-            Ok(new) => {
-                self.metrics.events_projected.inc_by(new);
-                self.assignment.committed(&places, [], carried);
-                Ok(())
-            }
-            Err(PersistError::Database(error)) => {
-                let refused = matches!(error, DatabaseError::DataRefused { .. });
-                self.assignment.failed(carried, !refused);
-                if !refused {
-                    self.assignment.reconcile().await?;
-                }
-                Err(error)
-            }
-            Err(_) => {
+            if !self.assignment.is_complete(&places, &carried) {
+                // Another transaction moves one of the offsets. Rows that do not move with theirs would be missed if
+                // Postgres were put back before those are written.
                 self.assignment.failed(carried, false);
-                self.assignment.reconcile().await
+                self.assignment.reconcile().await?;
+                tokio::time::sleep(TURN).await;
+                continue;
+            }
+            match self
+                .database
+                .project(self.assignment.topic(), &events, carried.advances())
+                .await
+            {
+                Ok(new) => {
+                    self.metrics.events_projected.inc_by(new);
+                    self.assignment.committed(&places, [], carried);
+                    return Ok(());
+                }
+                Err(PersistError::Database(error)) => {
+                    let refused = matches!(error, DatabaseError::DataRefused { .. });
+                    self.assignment.failed(carried, !refused);
+                    if !refused {
+                        self.assignment.reconcile().await?;
+                    }
+                    return Err(error);
+                }
+                // Somebody moved one partition's offset: it is read again from there. What came of the others is still
+                // to be projected, for it does not come again.
+                Err(_) => {
+                    self.assignment.failed(carried, false);
+                    self.assignment.reconcile().await?;
+                    tokio::time::sleep(TURN).await;
+                }
             }
         }
     }

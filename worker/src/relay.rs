@@ -27,7 +27,7 @@ use campaign::{
     postgres::{
         campaign::CampaignRow,
         database::{Database, DatabaseError},
-        outbox::OutboxRow,
+        outbox::{OutboxKey, OutboxRow},
     },
     redis::{
         connection::RedisError,
@@ -179,21 +179,21 @@ impl Relay {
     }
 
     /// Publishes what is due, once. `published` holds the rows whose restock is all that is missing.
-    pub async fn round(&self, published: &mut HashSet<i64>) -> Result<Round, RelayError> {
+    pub async fn round(&self, published: &mut HashSet<OutboxKey>) -> Result<Round, RelayError> {
         let page = i64::try_from(self.batch).unwrap_or(i64::MAX);
         let rows = self.database.outbox_next(page).await?;
         self.metrics
             .outbox_rows
             .set(i64::try_from(rows.len()).unwrap_or(i64::MAX));
-        let fresh: Vec<&OutboxRow> = rows.iter().filter(|row| !published.contains(&row.id)).collect();
+        let fresh: Vec<&OutboxRow> = rows.iter().filter(|row| !published.contains(&row.key)).collect();
         let (acknowledged, not_acknowledged) = self.publish(&fresh).await?;
 
         let (restocks, others): (Vec<&OutboxRow>, Vec<&OutboxRow>) = rows.iter().partition(|row| row.restock);
         // What is published goes first: a restock that fails must not make it be published again.
-        let done: Vec<i64> = others
+        let done: Vec<OutboxKey> = others
             .iter()
-            .map(|row| row.id)
-            .filter(|id| acknowledged.contains(id))
+            .map(|row| row.key)
+            .filter(|key| acknowledged.contains(key))
             .collect();
         if !done.is_empty() {
             self.database.outbox_done(&done).await?;
@@ -209,14 +209,19 @@ impl Relay {
         }
 
         // A restock need not wait for the brokers: it is tried whether the event was acknowledged or not.
-        published.extend(restocks.iter().map(|row| row.id).filter(|id| acknowledged.contains(id)));
+        published.extend(
+            restocks
+                .iter()
+                .map(|row| row.key)
+                .filter(|key| acknowledged.contains(key)),
+        );
         let (confirmed, redis_failed) = self.restock(&restocks).await?;
-        let (gone, later): (Vec<i64>, Vec<i64>) = restocks
+        let (gone, later): (Vec<OutboxKey>, Vec<OutboxKey>) = restocks
             .iter()
-            .map(|row| row.id)
-            .partition(|id| confirmed.contains(id) && published.contains(id));
+            .map(|row| row.key)
+            .partition(|key| confirmed.contains(key) && published.contains(key));
         self.database.outbox_done(&gone).await?;
-        published.retain(|id| !gone.contains(id));
+        published.retain(|key| !gone.contains(key));
         // Postponed, so that they do not fill the page: other campaigns' events pass.
         self.database.outbox_postpone(&later, RESTOCK_AGAIN).await?;
         match not_acknowledged.or(redis_failed.map(RelayError::from)) {
@@ -229,11 +234,12 @@ impl Relay {
     }
 
     /// Hands all of them over, then waits for all: the rows that were acknowledged, and what failed.
-    async fn publish(&self, rows: &[&OutboxRow]) -> Result<(HashSet<i64>, Option<RelayError>), RelayError> {
+    async fn publish(&self, rows: &[&OutboxRow]) -> Result<(HashSet<OutboxKey>, Option<RelayError>), RelayError> {
         let topic = self.naming.lifecycle_topic();
         let mut sent = Vec::with_capacity(rows.len());
         for row in rows {
-            let value = serde_json::to_vec(&row.event).map_err(|source| RelayError::Encode { id: row.id, source })?;
+            let value =
+                serde_json::to_vec(&row.event).map_err(|source| RelayError::Encode { id: row.key.id, source })?;
             let key = row.event.coupon_id.to_string();
             let delivery = self.producer.send(&Outgoing {
                 topic: &topic,
@@ -241,15 +247,15 @@ impl Relay {
                 value: &value,
                 headers: Vec::new(),
             });
-            sent.push((row.id, delivery));
+            sent.push((row.key, delivery));
         }
         let total = sent.len();
         let mut acknowledged = HashSet::with_capacity(total);
         let mut reason = None;
-        for (id, delivery) in sent {
+        for (key, delivery) in sent {
             match delivery.await {
                 Ok(Delivery::Acknowledged { .. }) => {
-                    acknowledged.insert(id);
+                    acknowledged.insert(key);
                 }
                 Ok(Delivery::NotStored(why) | Delivery::Unknown(why)) => {
                     reason.get_or_insert(why);
@@ -269,7 +275,7 @@ impl Relay {
     }
 
     /// Restocks; answers the rows whose restock is confirmed, and the first error that kept one from being so.
-    async fn restock(&self, rows: &[&OutboxRow]) -> Result<(HashSet<i64>, Option<RedisError>), RelayError> {
+    async fn restock(&self, rows: &[&OutboxRow]) -> Result<(HashSet<OutboxKey>, Option<RedisError>), RelayError> {
         // Read after the rows, and so after their cancels.
         let mut epochs: HashMap<CampaignId, Option<Epoch>> = HashMap::new();
         for row in rows {
@@ -305,7 +311,7 @@ impl Relay {
                 }
             };
             if judged == Restock::Confirmed || mutant::is(Mutant::RestockNotRepeated) {
-                confirmed.insert(row.id);
+                confirmed.insert(row.key);
             }
         }
         Ok((confirmed, failure))

@@ -14,11 +14,22 @@ use crate::{
     record::VERSION,
 };
 
+/// Which row. An id alone does not tell: Postgres put back to an older copy gives ids a second time, to other events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OutboxKey {
+    /// The row's id.
+    pub id: i64,
+    /// The coupon of its event.
+    pub coupon: RequestId,
+    /// When the event happened, in µs by Postgres' clock.
+    pub occurred_at: i64,
+}
+
 /// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboxRow {
     /// Its key.
-    pub id: i64,
+    pub key: OutboxKey,
     /// What to publish.
     pub event: LifecycleEvent,
     /// Whether the slot must be restocked before the row may go.
@@ -29,8 +40,13 @@ impl OutboxRow {
     fn read(row: &PgRow) -> Result<Self, sqlx::Error> {
         let event_type: EventType = parsed(row, "type")?;
         let coupon = RequestId(row.try_get("coupon_id")?);
+        let occurred_at: i64 = row.try_get("occurred_at")?;
         Ok(Self {
-            id: row.try_get("id")?,
+            key: OutboxKey {
+                id: row.try_get("id")?,
+                coupon,
+                occurred_at,
+            },
             event: LifecycleEvent {
                 v: VERSION,
                 event_id: event_type.event_id(coupon),
@@ -42,7 +58,7 @@ impl OutboxRow {
                     .map_err(|error: NameError| undecodable("campaign", error))?,
                 campaign_id: CampaignId(row.try_get("campaign_id")?),
                 user_id: parsed(row, "user_id")?,
-                occurred_at: row.try_get::<i64, _>("occurred_at")? / 1000,
+                occurred_at: occurred_at / 1000,
             },
             restock: row.try_get("restock")?,
         })
@@ -79,14 +95,20 @@ impl Database {
         .await
     }
 
-    /// Removes what is done.
-    pub async fn outbox_done(&self, ids: &[i64]) -> Result<(), DatabaseError> {
+    /// Removes what is done. A row that has got one of the ids since is left alone.
+    pub async fn outbox_done(&self, keys: &[OutboxKey]) -> Result<(), DatabaseError> {
         within("remove published events", async {
             let mut session = self.session().await?;
-            sqlx::query("DELETE FROM outbox WHERE id = ANY($1)")
-                .bind(ids)
-                .execute(&mut *session)
-                .await?;
+            sqlx::query(concat!(
+                "DELETE FROM outbox USING unnest($1::bigint[], $2::uuid[], $3::bigint[]) AS d(id, coupon_id, occurred_at) \
+                 WHERE outbox.id = d.id AND outbox.coupon_id = d.coupon_id AND d.occurred_at = ",
+                micros!("outbox.occurred_at")
+            ))
+            .bind(keys.iter().map(|key| key.id).collect::<Vec<_>>())
+            .bind(keys.iter().map(|key| key.coupon.0).collect::<Vec<_>>())
+            .bind(keys.iter().map(|key| key.occurred_at).collect::<Vec<_>>())
+            .execute(&mut *session)
+            .await?;
             session.finish();
             Ok(())
         })
@@ -95,14 +117,14 @@ impl Database {
 
     /// Leaves cancels whose restock is not confirmed yet alone for a while, so that a campaign that is being rebuilt
     /// does not keep the others' events behind it. Nothing of their coupons comes after a cancel; other rows stay due.
-    pub async fn outbox_postpone(&self, ids: &[i64], delay: Duration) -> Result<(), DatabaseError> {
+    pub async fn outbox_postpone(&self, keys: &[OutboxKey], delay: Duration) -> Result<(), DatabaseError> {
         within("postpone restocks", async {
             let mut session = self.session().await?;
             sqlx::query(
                 "UPDATE outbox SET retry_at = statement_timestamp() + $2::bigint * interval '1 millisecond' \
                  WHERE id = ANY($1) AND restock",
             )
-            .bind(ids)
+            .bind(keys.iter().map(|key| key.id).collect::<Vec<_>>())
             .bind(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX))
             .execute(&mut *session)
             .await?;

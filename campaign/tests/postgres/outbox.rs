@@ -4,6 +4,7 @@ use campaign::{
     event::EventType,
     postgres::{
         coupon::CouponKey,
+        outbox::OutboxKey,
         persist::{Advance, PersistError},
     },
 };
@@ -24,8 +25,8 @@ async fn a_coupons_later_event_waits_for_its_earlier_one() {
     let next = shop.database.outbox_next(10).await.unwrap();
     let types: Vec<EventType> = next.iter().map(|row| row.event.event_type).collect();
     assert_eq!(types, [EventType::Issued, EventType::Issued]);
-    let ids: Vec<i64> = next.iter().map(|row| row.id).collect();
-    shop.database.outbox_done(&ids).await.unwrap();
+    let keys: Vec<OutboxKey> = next.iter().map(|row| row.key).collect();
+    shop.database.outbox_done(&keys).await.unwrap();
 
     let next = shop.database.outbox_next(10).await.unwrap();
     assert_eq!(next.len(), 1);
@@ -33,8 +34,33 @@ async fn a_coupons_later_event_waits_for_its_earlier_one() {
         (next[0].event.event_type, next[0].event.coupon_id),
         (EventType::Used, first)
     );
-    shop.database.outbox_done(&[next[0].id]).await.unwrap();
+    shop.database.outbox_done(&[next[0].key]).await.unwrap();
     assert_eq!(shop.database.outbox_next(10).await.unwrap(), []);
+}
+
+/// Postgres was put back between the look and the removal: the ids are given anew.
+#[tokio::test]
+async fn an_id_that_another_event_got_meanwhile_is_not_removed() {
+    let shop = Shop::open(5).await;
+    shop.persist(&[shop.record(&["a", "b"])]).await;
+    let rows = shop.database.outbox_next(10).await.unwrap();
+    let (mine, other) = (rows[0].key, rows[1].key);
+    for stranger in [
+        OutboxKey {
+            coupon: other.coupon,
+            ..mine
+        },
+        OutboxKey {
+            occurred_at: mine.occurred_at + 1,
+            ..mine
+        },
+        OutboxKey { id: other.id, ..mine },
+    ] {
+        shop.database.outbox_done(&[stranger]).await.unwrap();
+        assert_eq!(shop.database.outbox_next(10).await.unwrap(), rows, "{stranger:?}");
+    }
+    shop.database.outbox_done(&[mine]).await.unwrap();
+    assert_eq!(shop.database.outbox_next(10).await.unwrap(), rows[1..]);
 }
 
 #[tokio::test]
@@ -44,7 +70,7 @@ async fn a_restock_that_waits_lets_the_others_pass() {
     let first = record.record.claims[0].request_id;
     shop.persist(&[record]).await;
     shop.database
-        .outbox_done(&[shop.database.outbox_next(1).await.unwrap()[0].id])
+        .outbox_done(&[shop.database.outbox_next(1).await.unwrap()[0].key])
         .await
         .unwrap();
     shop.database.cancel_coupon(first).await.unwrap();
@@ -53,14 +79,14 @@ async fn a_restock_that_waits_lets_the_others_pass() {
     let waiting = shop.database.outbox_next(1).await.unwrap();
     assert!(waiting[0].restock);
     let hour = Duration::from_secs(3600);
-    shop.database.outbox_postpone(&[waiting[0].id], hour).await.unwrap();
+    shop.database.outbox_postpone(&[waiting[0].key], hour).await.unwrap();
     let next = shop.database.outbox_next(1).await.unwrap();
     assert_eq!(next[0].event.event_type, EventType::Issued);
     // Only restocks can wait: nothing comes after them.
-    shop.database.outbox_postpone(&[next[0].id], hour).await.unwrap();
+    shop.database.outbox_postpone(&[next[0].key], hour).await.unwrap();
     assert_eq!(shop.database.outbox_next(1).await.unwrap(), next);
     shop.database
-        .outbox_postpone(&[waiting[0].id], Duration::ZERO)
+        .outbox_postpone(&[waiting[0].key], Duration::ZERO)
         .await
         .unwrap();
     assert_eq!(shop.database.outbox_next(1).await.unwrap(), waiting);

@@ -102,7 +102,7 @@ async fn a_restocked_slot_goes_to_somebody_else() {
     assert_eq!(canceled.status, CouponStatus::Canceled);
     assert_eq!(shop.now().await.issued, 0);
     let events = shop.database.outbox_next(10).await.unwrap();
-    shop.database.outbox_done(&[events[0].id]).await.unwrap();
+    shop.database.outbox_done(&[events[0].key]).await.unwrap();
     let events = shop.database.outbox_next(10).await.unwrap();
     assert_eq!(
         (events[0].event.event_type, events[0].restock),
