@@ -35,7 +35,7 @@ pub(super) async fn serve(door: Arc<Door>, campaign: Arc<LiveCampaign>) {
         // Requests that have come in by now claim first, so that they share this call and its record: a record costs
         // Kafka about the same with one claim as with a hundred. Where nothing is ready this takes no time.
         tokio::task::yield_now().await;
-        let waiting = campaign.lane.take();
+        let waiting = campaign.lane.take().await;
         if waiting.is_empty() {
             place.held = false;
             return;

@@ -1,5 +1,6 @@
 //! Where the claims of one campaign wait for a reserve call. At most two calls are under way; what comes meanwhile
-//! gathers and goes with the next one. No timer: a lone claim does not wait.
+//! gathers and goes with the next one. A lone claim does not wait. While many are in flight a call waits until it has
+//! its share of them, for a short time at most: a record costs Kafka about the same with one claim as with a hundred.
 
 use std::{
     collections::VecDeque,
@@ -7,18 +8,29 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use campaign::{
     identity::{RequestId, UserId},
     record::MAX_CLAIMS,
 };
-use tokio::sync::oneshot;
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 
 use super::decision::Answer;
 
 /// Reserve calls of one campaign and process at the same time: one is on the wire while Redis works on the other.
 pub const MAX_CALLS: usize = 2;
+
+/// A call goes at once with this part of the claims in flight. Smaller ones would be many, and larger ones would leave
+/// Redis, Kafka and the door waiting for each other.
+const SHARE: usize = 4;
+
+/// A call waits no longer than this for its share.
+const PATIENCE: Duration = Duration::from_millis(2);
 
 /// A claim that waits.
 pub struct Waiting {
@@ -47,6 +59,8 @@ pub enum Pushed {
 #[derive(Default)]
 pub struct Lane {
     queue: Mutex<Queue>,
+    /// Tells the call that waits for its share that it is there.
+    share_is_there: Notify,
     rebuilding: AtomicBool,
 }
 
@@ -55,6 +69,39 @@ struct Queue {
     waiting: VecDeque<Waiting>,
     calls: usize,
     in_flight: usize,
+    /// One of the calls waits for its share.
+    gathering: bool,
+}
+
+/// What a place for a call does next.
+enum Step {
+    /// It calls with these.
+    Call(Vec<Waiting>),
+    /// It waits for its share.
+    Gather,
+    /// Nothing waits, or another place gathers it: this one was given back.
+    Done,
+}
+
+impl Queue {
+    fn has_share(&self) -> bool {
+        self.waiting.len() >= MAX_CLAIMS || self.waiting.len() * SHARE >= self.in_flight
+    }
+
+    /// `gatherer`: this place has waited for its share. `impatient`: it waits no longer.
+    fn step(&mut self, gatherer: bool, impatient: bool) -> Step {
+        if self.waiting.is_empty() || (self.gathering && !gatherer) {
+            self.gathering &= !gatherer;
+            self.calls -= 1;
+            return Step::Done;
+        }
+        self.gathering = !impatient && !self.has_share();
+        if self.gathering {
+            return Step::Gather;
+        }
+        let count = self.waiting.len().min(MAX_CLAIMS);
+        Step::Call(self.waiting.drain(..count).collect())
+    }
 }
 
 impl Lane {
@@ -66,7 +113,10 @@ impl Lane {
         }
         queue.in_flight += 1;
         queue.waiting.push_back(claim);
-        if queue.calls < MAX_CALLS {
+        if queue.gathering {
+            self.tell(&queue);
+            Pushed::Waits
+        } else if queue.calls < MAX_CALLS {
             queue.calls += 1;
             Pushed::StartCall
         } else {
@@ -76,26 +126,41 @@ impl Lane {
 
     /// The next claims for a call, in the order they came, at most [`MAX_CLAIMS`]. Empty: the place for a call is given
     /// back (under the same lock: a claim that comes right after starts a new one).
-    pub fn take(&self) -> Vec<Waiting> {
-        let mut queue = self.lock();
-        let count = queue.waiting.len().min(MAX_CLAIMS);
-        if count == 0 {
-            queue.calls -= 1;
-            return Vec::new();
+    pub async fn take(&self) -> Vec<Waiting> {
+        let until = Instant::now() + PATIENCE;
+        let mut gatherer = false;
+        loop {
+            let step = self.lock().step(gatherer, Instant::now() >= until);
+            match step {
+                Step::Call(claims) => return claims,
+                Step::Done => return Vec::new(),
+                Step::Gather => {
+                    gatherer = true;
+                    let _ = tokio::time::timeout_at(until, self.share_is_there.notified()).await;
+                }
+            }
         }
-        queue.waiting.drain(..count).collect()
     }
 
     /// A call ended without [`Lane::take`] having answered empty: its task died.
     pub fn abandon_call(&self) {
         let mut queue = self.lock();
         queue.calls = queue.calls.saturating_sub(1);
+        // It may be the one that gathered.
+        queue.gathering = false;
     }
 
     /// `count` claims are answered.
     pub fn finished(&self, count: usize) {
         let mut queue = self.lock();
         queue.in_flight = queue.in_flight.saturating_sub(count);
+        self.tell(&queue);
+    }
+
+    fn tell(&self, queue: &Queue) {
+        if queue.gathering && queue.has_share() {
+            self.share_is_there.notify_one();
+        }
     }
 
     /// Claims that wait for a call.
@@ -133,28 +198,86 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_first_two_claims_start_calls_and_the_others_gather() {
-        let lane = Lane::default();
-        assert_eq!(lane.push(claim(0), 1_000), Pushed::StartCall);
-        assert_eq!(lane.take().len(), 1);
-        assert_eq!(lane.push(claim(1), 1_000), Pushed::StartCall);
-        assert_eq!(lane.take().len(), 1);
-        for user in 2..302 {
-            assert_eq!(lane.push(claim(user), 1_000), Pushed::Waits);
+    /// What a place that begins to look finds.
+    fn step(lane: &Lane) -> Step {
+        lane.lock().step(false, false)
+    }
+
+    fn called(step: Step) -> Vec<Waiting> {
+        match step {
+            Step::Call(claims) => claims,
+            Step::Gather => panic!("it waits for its share"),
+            Step::Done => panic!("nothing is there for it"),
         }
-        let batch = lane.take();
-        assert_eq!(batch.len(), MAX_CLAIMS);
-        assert_eq!(batch[0].user.as_str(), "u2");
-        assert_eq!(lane.take().len(), 300 - MAX_CLAIMS);
     }
 
     #[test]
-    fn an_empty_take_gives_the_place_back() {
+    fn lone_claims_go_at_once_and_others_gather_while_two_calls_are_under_way() {
+        let lane = Lane::default();
+        for user in 0..MAX_CALLS {
+            assert_eq!(lane.push(claim(user), 1_000), Pushed::StartCall);
+            assert_eq!(called(step(&lane)).len(), 1);
+        }
+        for user in 2..302 {
+            assert_eq!(lane.push(claim(user), 1_000), Pushed::Waits);
+        }
+        let batch = called(step(&lane));
+        assert_eq!(batch.len(), MAX_CLAIMS);
+        assert_eq!(batch[0].user.as_str(), "u2");
+    }
+
+    #[test]
+    fn a_call_waits_for_its_share_of_what_is_in_flight() {
+        let lane = Lane::default();
+        for user in 0..100 {
+            lane.push(claim(user), 1_000);
+        }
+        assert_eq!(called(step(&lane)).len(), 100);
+        for user in 100..132 {
+            lane.push(claim(user), 1_000);
+        }
+        assert!(matches!(step(&lane), Step::Gather), "32 of 132");
+        assert!(matches!(step(&lane), Step::Done), "another place gathers them");
+        assert_eq!(lane.push(claim(132), 1_000), Pushed::Waits, "and they start no call");
+        assert!(matches!(lane.lock().step(true, false), Step::Gather), "33 of 133");
+        lane.finished(100);
+        assert_eq!(
+            called(lane.lock().step(true, false)).len(),
+            33,
+            "all of what is in flight"
+        );
+    }
+
+    #[test]
+    fn a_call_does_not_wait_for_its_share_for_ever() {
+        let lane = Lane::default();
+        for user in 0..100 {
+            lane.push(claim(user), 1_000);
+        }
+        called(step(&lane));
+        lane.push(claim(100), 1_000);
+        assert!(matches!(step(&lane), Step::Gather));
+        assert_eq!(called(lane.lock().step(true, true)).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn an_acknowledgement_ends_the_wait() {
+        let lane = Lane::default();
+        for user in 0..100 {
+            lane.push(claim(user), 1_000);
+        }
+        assert_eq!(lane.take().await.len(), 100);
+        lane.push(claim(100), 1_000);
+        let (batch, ()) = tokio::join!(lane.take(), async { lane.finished(99) });
+        assert_eq!(batch.len(), 1);
+    }
+
+    #[test]
+    fn a_place_without_claims_is_given_back() {
         let lane = Lane::default();
         assert_eq!(lane.push(claim(0), 10), Pushed::StartCall);
-        assert_eq!(lane.take().len(), 1);
-        assert!(lane.take().is_empty());
+        called(step(&lane));
+        assert!(matches!(step(&lane), Step::Done));
         assert_eq!(lane.push(claim(1), 10), Pushed::StartCall);
         assert_eq!(lane.push(claim(2), 10), Pushed::StartCall);
         assert_eq!(lane.push(claim(3), 10), Pushed::Waits);
@@ -166,7 +289,7 @@ mod tests {
         lane.push(claim(0), 2);
         lane.push(claim(1), 2);
         assert_eq!(lane.push(claim(2), 2), Pushed::Full);
-        lane.take();
+        called(step(&lane));
         assert_eq!(lane.push(claim(2), 2), Pushed::Full, "taken, but not answered");
         lane.finished(1);
         assert_ne!(lane.push(claim(2), 2), Pushed::Full);
