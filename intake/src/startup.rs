@@ -99,7 +99,7 @@ pub async fn start(settings: IntakeSettings, shutdown: CancellationToken) -> Res
         },
         async { Ok(topics::check(&settings.kafka, &naming, installation.dev).await?) },
     )?;
-    let producer = Producer::start(&settings.kafka, installation.publish_timeout)?;
+    let producer = Producer::start_for_groups(&settings.kafka, installation.publish_timeout)?;
     let campaigns = Campaigns::load(
         database.clone(),
         installation.namespace.clone(),

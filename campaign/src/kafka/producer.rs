@@ -135,16 +135,26 @@ fn judge_failure(error: &ClientError, disturbed: bool) -> Delivery {
 }
 
 impl Producer {
-    /// `delivery_timeout` bounds how long the client tries (`publishTimeout`).
+    /// For many small records; `delivery_timeout` bounds how long the client tries (`publishTimeout`).
     pub fn start(settings: &KafkaSettings, delivery_timeout: Duration) -> Result<Self, KafkaError> {
+        // Few requests may be under way at once, so that records that come together go together: without it, they would
+        // wait for requests of one record each.
+        Self::start_with(settings, delivery_timeout, "2")
+    }
+
+    /// For records that are groups themselves: each goes at once, and shares a request only where it has to wait for
+    /// one.
+    pub fn start_for_groups(settings: &KafkaSettings, delivery_timeout: Duration) -> Result<Self, KafkaError> {
+        Self::start_with(settings, delivery_timeout, "0")
+    }
+
+    fn start_with(settings: &KafkaSettings, delivery_timeout: Duration, linger_ms: &str) -> Result<Self, KafkaError> {
         let mut config = base_config(settings)?;
         config
             .set("enable.idempotence", "true")
             .set("acks", "all")
             .set("message.timeout.ms", delivery_timeout.as_millis().max(1).to_string())
-            // Few requests may be under way at once, so that records that come together go together: without it, claims
-            // wait for requests of one record each.
-            .set("linger.ms", "2")
+            .set("linger.ms", linger_ms)
             // Tells that a broker is back although nothing is sent.
             .set("statistics.interval.ms", "1000");
         let inner = config
