@@ -7,6 +7,7 @@ use axum::{
     http::StatusCode,
     routing::{get, post},
 };
+use campaign::identity::RequestId;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
@@ -23,7 +24,7 @@ struct Claim {
 #[serde(rename_all = "camelCase")]
 struct Accepted {
     result: &'static str,
-    request_id: uuid::Uuid,
+    request_id: RequestId,
 }
 
 /// Serves until the process ends.
@@ -49,7 +50,7 @@ async fn claim(Json(claim): Json<Claim>) -> (StatusCode, Json<Accepted>) {
     };
     let accepted = Accepted {
         result: "SUCCESS",
-        request_id: uuid::Uuid::now_v7(),
+        request_id: RequestId::fresh(),
     };
     (status, Json(accepted))
 }
