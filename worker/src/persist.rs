@@ -6,8 +6,8 @@
 //! 1. permits, before the lock: who waits for them holds nobody up;
 //! 2. the lock, with the campaign's fence as floor; kept over consecutive batches for a while;
 //! 3. the transaction, with the offsets that it completes (see `partition`);
-//! 4. release what was rejected, then settle; if Redis is out, the sweeper does it;
-//! 5. finish the records in their windows.
+//! 4. finish the records in their windows;
+//! 5. release what was rejected, then settle, beside the next transaction; if Redis is out, the sweeper does it.
 //!
 //! Kafka is never waited for under the lock: dead letters are published without it.
 
@@ -34,7 +34,10 @@ use campaign::{
         state::{StateStore, Transition},
     },
 };
-use tokio::sync::{Notify, Semaphore};
+use tokio::{
+    sync::{Notify, Semaphore},
+    task::JoinHandle,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -98,6 +101,7 @@ pub struct CampaignTask {
     queue: CampaignQueue,
     stop: CancellationToken,
     lock: Option<KeptLock>,
+    settling: Option<JoinHandle<()>>,
     floor: i64,
     permits: usize,
     max_records: usize,
@@ -160,6 +164,7 @@ impl CampaignTask {
             queue,
             stop,
             lock: None,
+            settling: None,
             floor: 0,
             permits: 0,
             max_records,
@@ -197,6 +202,7 @@ impl CampaignTask {
             crate::backoff::pause(pause, &self.stop).await;
         }
         self.unlock().await;
+        self.settled().await;
     }
 
     async fn step(&mut self) -> Result<Step, StepError> {
@@ -401,39 +407,24 @@ impl CampaignTask {
         if persisted.issued > 0 {
             shared.events.notify_one();
         }
-        if let Err(error) = self.settle(&persisted).await {
-            metrics.retry("settle");
-            tracing::warn!(%error, campaign = %self.campaign.name, "decided claims could not be settled, the sweeper will");
-        }
+        // One at a time: Redis must not be asked for more than the database can follow.
+        self.settled().await;
+        let settlement = Settlement {
+            shared,
+            campaign: self.campaign.clone(),
+            persisted,
+            stop: self.stop.clone(),
+        };
+        self.settling = Some(tokio::spawn(settlement.run()));
     }
 
-    async fn settle(&self, persisted: &Persisted) -> Result<(), StepError> {
-        let decided_before: Vec<BatchId> = persisted.already_decided.iter().cloned().collect();
-        let mut release: Vec<(UserId, Reservation)> = persisted
-            .rejected
-            .iter()
-            .map(|(user, _, reservation, _)| (user.clone(), reservation.clone()))
-            .collect();
-        if !decided_before.is_empty() {
-            release.extend(
-                self.shared
-                    .database
-                    .rejected_claims(self.campaign.id, &decided_before)
-                    .await?,
-            );
+    /// Waits until the last transaction's claims are settled, or left to the sweeper.
+    async fn settled(&mut self) {
+        if let Some(settling) = self.settling.take()
+            && let Err(error) = settling.await
+        {
+            tracing::error!(%error, campaign = %self.campaign.name, "decided claims were not settled, the sweeper will");
         }
-        let batches: Vec<BatchId> = persisted.decided.iter().cloned().chain(decided_before).collect();
-        let mut backoff = Backoff::default();
-        for last in (0..SETTLE_TRIES).map(|try_| try_ + 1 == SETTLE_TRIES) {
-            match release_and_settle(&self.shared.state, &self.campaign.name, &release, &batches).await {
-                Ok(_) => return Ok(()),
-                Err(error) if last => return Err(error.into()),
-                Err(_) => {
-                    backoff.pause(&self.stop).await;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// The database refuses the data of this batch. Halve it until the record stands alone; then try that one a few
@@ -536,6 +527,53 @@ impl CampaignTask {
         pause(wait, &self.stop).await;
         self.shared.metrics.campaigns_waiting.dec();
         Step::Done
+    }
+}
+
+/// What is left to do in Redis after a transaction.
+struct Settlement {
+    shared: Arc<Persistence>,
+    campaign: CampaignKey,
+    persisted: Persisted,
+    stop: CancellationToken,
+}
+
+impl Settlement {
+    async fn run(self) {
+        if let Err(error) = self.settle().await {
+            self.shared.metrics.retry("settle");
+            tracing::warn!(%error, campaign = %self.campaign.name, "decided claims could not be settled, the sweeper will");
+        }
+    }
+
+    async fn settle(&self) -> Result<(), StepError> {
+        let decided_before: Vec<BatchId> = self.persisted.already_decided.iter().cloned().collect();
+        let mut release: Vec<(UserId, Reservation)> = self
+            .persisted
+            .rejected
+            .iter()
+            .map(|(user, _, reservation, _)| (user.clone(), reservation.clone()))
+            .collect();
+        if !decided_before.is_empty() {
+            release.extend(
+                self.shared
+                    .database
+                    .rejected_claims(self.campaign.id, &decided_before)
+                    .await?,
+            );
+        }
+        let batches: Vec<BatchId> = self.persisted.decided.iter().cloned().chain(decided_before).collect();
+        let mut backoff = Backoff::default();
+        for last in (0..SETTLE_TRIES).map(|try_| try_ + 1 == SETTLE_TRIES) {
+            match release_and_settle(&self.shared.state, &self.campaign.name, &release, &batches).await {
+                Ok(_) => return Ok(()),
+                Err(error) if last => return Err(error.into()),
+                Err(_) => {
+                    backoff.pause(&self.stop).await;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
