@@ -1,6 +1,6 @@
 //! Real servers for the run, and installations on them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use campaign::{
     identity::{CampaignId, Instance, RequestId, UserId},
@@ -27,6 +27,9 @@ use crate::error::{BenchError, Result};
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Reserve calls and records under way while a backlog is made.
 const BACKLOG_AT_ONCE: usize = 8;
+
+const FLUSHED_WITHIN: Duration = Duration::from_secs(60);
+const FLUSH_POLL: Duration = Duration::from_millis(20);
 
 /// The servers.
 pub struct Stage {
@@ -90,10 +93,26 @@ impl Stage {
         })
     }
 
-    /// Empties Redis.
+    /// Empties Redis and waits until its memory is free. In the background: millions of users would block it for seconds.
     pub async fn flush(&self) -> Result<()> {
         let mut connection = self.redis.connection().await?;
-        Ok(redis::cmd("FLUSHALL").query_async(&mut connection).await?)
+        redis::cmd("FLUSHALL")
+            .arg("ASYNC")
+            .query_async::<()>(&mut connection)
+            .await?;
+        let deadline = Instant::now() + FLUSHED_WITHIN;
+        loop {
+            let info: String = redis::cmd("INFO").arg("memory").query_async(&mut connection).await?;
+            if info.lines().any(|line| line.trim() == "lazyfree_pending_objects:0") {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(BenchError::Invalid(format!(
+                    "Redis is not empty after {FLUSHED_WITHIN:?}"
+                )));
+            }
+            tokio::time::sleep(FLUSH_POLL).await;
+        }
     }
 
     /// The process ids of the servers, with their names. Postgres' sessions are processes of their own and not among
