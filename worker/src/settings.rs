@@ -38,8 +38,8 @@ pub struct Tuning {
     /// Claims a second that all workers of the installation persist together, where no other rate is stored; 0: no limit.
     #[arg(long, env = "COUPON_PROCESSING_RATE", default_value_t = 0)]
     pub processing_rate: u32,
-    /// Most claims of one transaction.
-    #[arg(long, env = "COUPON_WORKER_BATCH_CLAIMS", default_value_t = 1_000)]
+    /// Most claims of one transaction. The default is four full records.
+    #[arg(long, env = "COUPON_WORKER_BATCH_CLAIMS", default_value_t = 1_024)]
     pub batch_claims: usize,
     /// Most records of one partition in memory; behind a stalled campaign, others pass within this window.
     #[arg(long, env = "COUPON_WORKER_WINDOW_RECORDS", default_value_t = 2_048)]

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Rows of one plain transaction: as many as the worker's.
-const ROWS: usize = 1_000;
+const ROWS: usize = 1_024;
 const LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -54,7 +54,7 @@ pub async fn measure(stage: &Stage, effort: Effort) -> Result<Findings> {
     let mut section = Section::new(
         "Persist",
         format!(
-            "{} claims, 1,000 rows a transaction on both sides, one campaign (so one transaction at a time). The worker reads \
+            "{} claims, 1,024 rows a transaction on both sides, one campaign (so one transaction at a time). The worker reads \
              Kafka, takes permits and the lock, writes batches, coupons, events and offsets, and settles in Redis.",
             rate(claims as f64)
         ),
