@@ -2,7 +2,7 @@
 //! Redis, its truth in Postgres and its claims in Kafka.
 //!
 //! Decisions are functions without I/O (`naming`, `record`, `decision`, `conservation`); each server is spoken to by
-//! one module (`redis`, `postgres`, `kafka`); `rebuild` and `align` bring them together.
+//! one module (`redis`, `postgres`, `kafka`); `rebuild`, `align` and `topic_recovery` bring them together.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
@@ -21,3 +21,4 @@ pub mod rebuild;
 pub mod record;
 pub mod redis;
 pub mod settings;
+pub mod topic_recovery;

@@ -13,4 +13,5 @@ mod issue;
 pub mod outbox;
 pub mod parked;
 pub mod persist;
+pub mod shortened;
 pub mod snapshot;

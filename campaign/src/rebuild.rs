@@ -101,7 +101,7 @@ pub enum RebuildError {
     /// What Postgres has consumed and what Kafka holds do not fit together.
     #[error(
         "rebuild of {campaign}: partition {partition} of {topic} is consumed up to {consumed} but ends at {end}; \
-         was the topic recreated? restore it, or remove its rows from table consumed once its claims are accounted for"
+         was the topic recreated? restore it, or accept it as it is with `coupon topics accept`"
     )]
     AheadOfKafka {
         /// Whose state.

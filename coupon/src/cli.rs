@@ -32,7 +32,7 @@ pub enum Command {
     Dev(dev::Arguments),
     /// Brings the database schema up to this release.
     Migrate(migrate::Arguments),
-    /// Creates the Kafka topics that are missing.
+    /// Creates the Kafka topics that are missing, or goes on with one that was made anew.
     Topics(topics::Arguments),
     /// Creates a campaign or changes its terms.
     #[command(override_usage = "coupon apply [OPTIONS] --file <FILE>")]

@@ -7,6 +7,7 @@
 pub mod decision;
 pub mod gate;
 pub mod lane;
+pub mod topic;
 
 mod batch;
 mod rebuild;
@@ -32,6 +33,7 @@ use self::{
     decision::Answer,
     gate::{Admission, Gate},
     lane::{Pushed, Waiting},
+    topic::ClaimsTopic,
 };
 use crate::{
     campaigns::{Campaigns, LiveCampaign},
@@ -45,7 +47,7 @@ pub struct DoorParts {
     /// Takes the records.
     pub producer: Producer,
     /// `coupon.issue.requests` of the installation.
-    pub topic: String,
+    pub topic: Arc<ClaimsTopic>,
     /// Builds states that are missing.
     pub rebuilder: Rebuilder,
     /// What is known of the campaigns.
@@ -130,7 +132,7 @@ impl Door {
             self.in_flight.fetch_sub(1, Ordering::Relaxed);
             return Err(Answer::Overloaded);
         }
-        let probe = match self.gate.admit(self.parts.producer.brokers_up(), Instant::now) {
+        let probe = match self.admit() {
             Admission::Open => false,
             Admission::Probe => true,
             Admission::Shut => {
@@ -161,12 +163,21 @@ impl Door {
         Ok(answer)
     }
 
+    fn admit(&self) -> Admission {
+        // No probe either: that a record is acknowledged proves nothing here.
+        if self.parts.topic.is_shortened() {
+            return Admission::Shut;
+        }
+        self.gate.admit(self.parts.producer.brokers_up(), Instant::now)
+    }
+
     /// Numbers for the metrics.
     pub fn levels(&self) -> Levels {
         Levels {
             in_flight: self.in_flight.load(Ordering::Relaxed),
             waiting: self.parts.campaigns.waiting(),
             kafka_open: !self.kafka_shut(),
+            topic_shortened: self.parts.topic.is_shortened(),
         }
     }
 
@@ -179,7 +190,7 @@ impl Door {
     }
 
     fn kafka_shut(&self) -> bool {
-        self.gate.is_shut(self.parts.producer.brokers_up())
+        self.parts.topic.is_shortened() || self.gate.is_shut(self.parts.producer.brokers_up())
     }
 
     /// Answers a claim. Nobody may be listening: what was decided holds all the same.

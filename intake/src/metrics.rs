@@ -34,15 +34,18 @@ pub enum PublishResult {
     Unknown,
     /// Not sent: the publish timeout had passed before.
     NotSent,
+    /// Acknowledged in a topic that was made anew or cut back: nobody may ever read it.
+    Unreadable,
 }
 
 impl PublishResult {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Acknowledged,
         Self::Late,
         Self::NotStored,
         Self::Unknown,
         Self::NotSent,
+        Self::Unreadable,
     ];
 
     fn as_str(self) -> &'static str {
@@ -52,6 +55,7 @@ impl PublishResult {
             Self::NotStored => "not_stored",
             Self::Unknown => "unknown",
             Self::NotSent => "not_sent",
+            Self::Unreadable => "unreadable",
         }
     }
 }
@@ -98,6 +102,7 @@ pub struct Metrics {
     in_flight: Gauge,
     waiting: Gauge,
     kafka_open: Gauge,
+    topic_shortened: Gauge,
 }
 
 /// Numbers that are read when they are asked for.
@@ -109,6 +114,8 @@ pub struct Levels {
     pub waiting: usize,
     /// Whether claims are reserved at all; see the Kafka gate.
     pub kafka_open: bool,
+    /// Whether the topic of claims was found to be made anew or cut back.
+    pub topic_shortened: bool,
 }
 
 impl Default for Metrics {
@@ -175,6 +182,12 @@ impl Metrics {
             "1 while claims are reserved, 0 while the door is shut because Kafka does not take records",
             kafka_open.clone(),
         );
+        let topic_shortened = Gauge::default();
+        registry.register(
+            "topic_shortened",
+            "1 while the door is shut because the topic of claims was made anew or cut back",
+            topic_shortened.clone(),
+        );
         Self {
             registry,
             claims,
@@ -188,6 +201,7 @@ impl Metrics {
             in_flight,
             waiting,
             kafka_open,
+            topic_shortened,
         }
     }
 
@@ -211,6 +225,7 @@ impl Metrics {
         self.in_flight.set(levels.in_flight.try_into().unwrap_or(i64::MAX));
         self.waiting.set(levels.waiting.try_into().unwrap_or(i64::MAX));
         self.kafka_open.set(levels.kafka_open.into());
+        self.topic_shortened.set(levels.topic_shortened.into());
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
         Ok(text)

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     campaigns::Campaigns,
     connections::{self, HEAD_LIMIT},
-    door::{Door, DoorParts},
+    door::{Door, DoorParts, topic::ClaimsTopic},
     http::{self, App},
     metrics::Metrics,
     settings::IntakeSettings,
@@ -106,6 +106,7 @@ pub async fn start(settings: IntakeSettings, shutdown: CancellationToken) -> Res
         settings.door.campaign_refresh,
     )
     .await?;
+    let topic = ClaimsTopic::load(database.clone(), naming.requests_topic()).await?;
     let metrics = Arc::new(Metrics::new());
     let settle_after = installation.settle_after();
     let rebuilder = Rebuilder::new(redis, database.clone(), &settings.kafka, naming.clone(), settle_after)?;
@@ -113,7 +114,7 @@ pub async fn start(settings: IntakeSettings, shutdown: CancellationToken) -> Res
     let door = Door::new(DoorParts {
         state: state.clone(),
         producer: producer.clone(),
-        topic: naming.requests_topic(),
+        topic: topic.clone(),
         rebuilder,
         campaigns: campaigns.clone(),
         metrics: metrics.clone(),
@@ -136,6 +137,8 @@ pub async fn start(settings: IntakeSettings, shutdown: CancellationToken) -> Res
     tracing::info!(%public_address, %internal_address, "the door is open");
     let open = Open {
         app,
+        topic,
+        refresh: settings.door.campaign_refresh,
         producer,
         public,
         internal,
@@ -160,6 +163,9 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartE
 /// What serves and then ends.
 struct Open {
     app: Arc<App>,
+    topic: Arc<ClaimsTopic>,
+    /// From one look at what Postgres knows to the next.
+    refresh: Duration,
     producer: Producer,
     public: TcpListener,
     internal: TcpListener,
@@ -170,6 +176,8 @@ struct Open {
 impl Open {
     async fn serve(self, shutdown: CancellationToken) {
         let fresh = tokio::spawn(self.app.campaigns.clone().keep_fresh(shutdown.clone()));
+        // Until the last claim is answered: what its acknowledgement proves has to be told.
+        let topic = tokio::spawn(self.topic.keep_fresh(self.refresh));
         // Probes and metrics are answered until the last claim is.
         let internal_ends = CancellationToken::new();
         let internal = tokio::spawn(connections::serve(
@@ -199,6 +207,7 @@ impl Open {
         internal_ends.cancel();
         end_within(internal, CONNECTIONS_GRACE, "internal connections").await;
         fresh.abort();
+        topic.abort();
         tracing::info!("the door is shut");
     }
 }

@@ -190,7 +190,21 @@ fn progressing(seen: &Seen<'_>, state_ready: &Finding) -> Finding {
     }
 }
 
+/// The topic of claims ends before what was consumed of it: the doors of the whole installation are shut.
+fn shortened(kind: &'static str, truth: Truth, loaded: &Loaded) -> Option<Finding> {
+    let found = loaded.shortened?;
+    let message = format!(
+        "the topic of claims was made anew or cut back (partition {} is consumed up to {} and ends at {}): no claim is taken; \
+         restore it, or accept it as it is with `coupon topics accept`",
+        found.partition, found.consumed, found.end
+    );
+    Some(Finding::new(kind, truth, "ClaimsTopicShortened", message))
+}
+
 fn degraded(seen: &Seen<'_>) -> Finding {
+    if let Some(shortened) = shortened(DEGRADED, Truth::True, seen.loaded) {
+        return shortened;
+    }
     if let Some(trouble) = seen.trouble.first() {
         return Finding::new(DEGRADED, true, trouble.reason, trouble.message.clone());
     }
@@ -220,6 +234,9 @@ fn degraded(seen: &Seen<'_>) -> Finding {
 }
 
 fn ready(seen: &Seen<'_>, state_ready: &Finding, progressing: &Finding) -> Finding {
+    if let Some(shortened) = shortened(READY, Truth::False, seen.loaded) {
+        return shortened;
+    }
     if let Some(trouble) = seen
         .trouble
         .iter()
@@ -248,6 +265,8 @@ fn open(seen: &Seen<'_>, state_ready: &Finding) -> Finding {
         Finding::new(OPEN, false, "Closed", "the window is over")
     } else if let Some(opens_at) = terms.opens_at.filter(|opens_at| *opens_at > seen.loaded.now) {
         Finding::new(OPEN, false, "NotOpenYet", format!("opens at {opens_at}"))
+    } else if let Some(shortened) = shortened(OPEN, Truth::False, seen.loaded) {
+        shortened
     } else if let Some(numbers) = seen.numbers() {
         if numbers.status == StateStatus::Paused {
             Finding::new(OPEN, false, "Paused", "claims are refused for now")
@@ -372,6 +391,8 @@ pub fn merge(
 
 #[cfg(test)]
 mod tests {
+    use campaign::kafka::offsets::PastEnd;
+
     use super::*;
     use crate::{
         reconcile::load::Loaded,
@@ -505,6 +526,26 @@ mod tests {
                 with_row(&wanted, |row| row.parked = 2),
                 State::Open,
                 [ready, up, (True, "DeadLetters"), serving, (True, "InWindow"), free],
+            ),
+            (
+                "the topic of claims was made anew",
+                Loaded {
+                    shortened: Some(PastEnd {
+                        partition: 3,
+                        consumed: 8,
+                        end: 1,
+                    }),
+                    ..loaded(&wanted)
+                },
+                State::Unavailable,
+                [
+                    (False, "ClaimsTopicShortened"),
+                    up,
+                    (True, "ClaimsTopicShortened"),
+                    serving,
+                    (False, "ClaimsTopicShortened"),
+                    free,
+                ],
             ),
             (
                 "Redis is out",

@@ -77,6 +77,7 @@ pub fn loaded(wanted: &Wanted) -> Loaded {
         row: Ok(Some(row(wanted))),
         state: Ok(StateAnswer::Present(numbers(wanted))),
         restocks: Ok(0),
+        shortened: None,
     }
 }
 

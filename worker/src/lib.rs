@@ -3,7 +3,7 @@
 //!
 //! A record's way: `dispatch` takes it from the consumer into the window of its partition (`assignment` over
 //! `partition`) and hands it to the queue of its campaign (`campaign_queue`), whose task (`persist`) decides it in one
-//! transaction. What cannot be persisted goes through `dead_letter`. Beside it run `sweeper`, `relay` and `projection`.
+//! transaction. What cannot be persisted goes through `dead_letter`. Beside it run `sweeper`, `relay`, `projection` and `topic_watch`.
 
 pub mod assignment;
 pub mod backoff;
@@ -19,3 +19,4 @@ pub mod relay;
 pub mod settings;
 pub mod startup;
 pub mod sweeper;
+pub mod topic_watch;

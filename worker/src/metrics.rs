@@ -73,6 +73,8 @@ pub struct Metrics {
     pub swept_batches: Family<KindLabel, Counter>,
     /// Sweeps that ended early because something could not be read.
     pub sweeps_undecided: Counter,
+    /// 1 while the topic of claims is shorter than what was consumed of it.
+    pub topic_shortened: Gauge,
     /// Events published.
     pub events_relayed: Counter,
     /// Events that waited in the outbox when the relay last looked.
@@ -109,6 +111,7 @@ impl Metrics {
             dead_letters: Family::default(),
             swept_batches: Family::default(),
             sweeps_undecided: Counter::default(),
+            topic_shortened: Gauge::default(),
             events_relayed: Counter::default(),
             outbox_rows: Gauge::default(),
             events_projected: Counter::default(),
@@ -196,6 +199,11 @@ impl Metrics {
             "sweeps_undecided",
             "Sweeps that ended early because something could not be read",
             metrics.sweeps_undecided.clone(),
+        );
+        r.register(
+            "topic_shortened",
+            "1 while the topic of claims counts as made anew or cut back",
+            metrics.topic_shortened.clone(),
         );
         r.register("events_relayed", "Events published", metrics.events_relayed.clone());
         r.register(

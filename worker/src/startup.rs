@@ -39,6 +39,7 @@ use crate::{
     relay::Relay,
     settings::WorkerSettings,
     sweeper::Sweeper,
+    topic_watch::TopicWatch,
 };
 
 /// Connections that are left to sweeper, relay, projection, offsets and health.
@@ -155,6 +156,7 @@ struct Worker {
     projection: Projection,
     lifecycle: Receiver<ConsumerEvent>,
     sweeper: Sweeper,
+    topic_watch: TopicWatch,
     relay: Relay,
 }
 
@@ -207,6 +209,12 @@ impl Worker {
             )),
             metrics: metrics.clone(),
         };
+        let topic_watch = TopicWatch {
+            database: database.clone(),
+            reader: reader.clone(),
+            naming: naming.clone(),
+            metrics: metrics.clone(),
+        };
         let sweeper = Sweeper {
             database: database.clone(),
             state: state.clone(),
@@ -257,6 +265,7 @@ impl Worker {
             projection,
             lifecycle,
             sweeper,
+            topic_watch,
             relay,
         })
     }
@@ -314,15 +323,17 @@ impl Worker {
         };
         let sweeper = tokio::spawn(self.sweeper.run(stop.clone()));
         let relay = tokio::spawn(self.relay.run(stop.clone()));
+        let topic_watch = tokio::spawn(self.topic_watch.run(stop.clone()));
         let projection = tokio::spawn(self.projection.run(self.lifecycle, stop.clone()));
         let dispatcher = tokio::spawn(Dispatcher::run(self.persistence.clone(), self.claims, stop.clone()));
-        let (sweeper_ends, relay_ends, projection_ends, dispatcher_ends) = (
+        let (sweeper_ends, relay_ends, topic_watch_ends, projection_ends, dispatcher_ends) = (
             ends("sweeper", stop.clone()),
             ends("relay", stop.clone()),
+            ends("topic watch", stop.clone()),
             ends("projection", stop.clone()),
             ends("dispatcher", stop.clone()),
         );
-        let (swept, relayed, projecting, dispatched) = tokio::join!(
+        let (swept, relayed, watched, projecting, dispatched) = tokio::join!(
             async {
                 let ended = sweeper.await;
                 sweeper_ends().and(ended.map_err(|_| RunError::Task("sweeper")))
@@ -330,6 +341,10 @@ impl Worker {
             async {
                 let ended = relay.await;
                 relay_ends().and(ended.map_err(|_| RunError::Task("relay")))
+            },
+            async {
+                let ended = topic_watch.await;
+                topic_watch_ends().and(ended.map_err(|_| RunError::Task("topic watch")))
             },
             async {
                 let ended = projection.await;
@@ -361,6 +376,6 @@ impl Worker {
         serving.cancel();
         beside.close();
         beside.wait().await;
-        dispatched.and(swept).and(relayed).and(projecting)
+        dispatched.and(swept).and(relayed).and(watched).and(projecting)
     }
 }

@@ -83,6 +83,9 @@ pub enum SweepError {
     /// `consumed` went back while we looked, as after a restore.
     #[error("sweep: the stored offsets went back, starting anew")]
     ConsumedBehind,
+    /// As [`Self::AheadOfKafka`], found before: the topic may have grown past `consumed` since.
+    #[error("sweep: the topic of claims was made anew or cut back; nothing is abandoned until it is accepted")]
+    TopicShortened,
     /// The lock was lost.
     #[error("sweep: the lock was lost")]
     LockLost,
@@ -230,7 +233,7 @@ impl Sweeper {
                 return Err(SweepError::LockLost);
             }
             match self.abandon(&topic, &campaign, lost, &consumed, &mut swept).await {
-                Err(SweepError::ConsumedBehind) => return Err(SweepError::ConsumedBehind),
+                Err(error @ (SweepError::ConsumedBehind | SweepError::TopicShortened)) => return Err(error),
                 result => self.unless_failed(&campaign.name, result, &mut swept),
             };
         }
@@ -357,6 +360,7 @@ impl Sweeper {
                 }
                 Abandon::Decided(_) => self.settle_as_stored(campaign, &[batch]).await?,
                 Abandon::ConsumedBehind => return Err(SweepError::ConsumedBehind),
+                Abandon::TopicShortened => return Err(SweepError::TopicShortened),
             }
         }
         Ok(())

@@ -10,6 +10,7 @@ use super::{
     database::{Database, DatabaseError, Session, parsed, within},
     issue::Claim,
     persist::Reason,
+    shortened::read_shortened,
 };
 use crate::{
     identity::{BatchId, CampaignId, RequestId, Reservation, UserId},
@@ -65,6 +66,8 @@ pub enum Abandon {
     Decided(BatchOutcome),
     /// `consumed` is behind what the sweeper saw, as after a restore: start anew.
     ConsumedBehind,
+    /// The topic was shortened: what it holds below `consumed` may be this batch.
+    TopicShortened,
 }
 
 impl Database {
@@ -121,6 +124,10 @@ impl Database {
             let mut session = self.session().await?;
             session.begin().await?;
             lock_campaign(&mut session, campaign).await?;
+            if read_shortened(&mut session, topic).await?.is_some() {
+                session.rollback().await?;
+                return Ok(Abandon::TopicShortened);
+            }
             let consumed = read_consumed(&mut session, topic).await?;
             let behind = seen
                 .iter()

@@ -19,7 +19,7 @@ fn claims(record: &LocatedRecord) -> Vec<(UserId, RequestId, Reservation)> {
         .collect()
 }
 
-async fn abandon(shop: &Shop, record: &LocatedRecord, seen: &[(i32, i64)]) -> Abandon {
+pub async fn abandon(shop: &Shop, record: &LocatedRecord, seen: &[(i32, i64)]) -> Abandon {
     let seen = seen.iter().copied().collect();
     shop.database
         .abandon(TOPIC, shop.campaign.id, &record.record.batch, &claims(record), &seen)

@@ -9,4 +9,5 @@ mod outbox;
 mod persist;
 mod redemption;
 mod shop;
+mod shortened;
 mod snapshot;

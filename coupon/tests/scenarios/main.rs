@@ -25,4 +25,5 @@ mod rebuild;
 mod rebuild_overlaps;
 mod rebuild_taken_over;
 mod records;
+mod shortened_topic;
 mod sweeper;

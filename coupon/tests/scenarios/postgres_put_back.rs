@@ -134,6 +134,8 @@ async fn a_sweeper_that_saw_the_lost_offsets_starts_anew() {
     let told = door.burst(users(0..3), 3).await;
     let copy = postgres.snapshot().await.unwrap();
     persist_without_settling(&chain, 3).await;
+    // Its looks at the offsets would be taken for the sweeper's.
+    drop(door);
 
     // The sweeper's own way to Postgres is slow enough to put the copy back between two of its questions.
     let proxy = Proxy::to(postgres.port()).await.unwrap();
@@ -146,17 +148,17 @@ async fn a_sweeper_that_saw_the_lost_offsets_starts_anew() {
     slow.database.consumed(&topic).await.unwrap();
     slow.database.ping().await.unwrap();
     grown_old(&chain).await;
+    let read_and_told = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                         AND state = 'idle' AND query LIKE 'SELECT partition%FROM consumed%'";
+    eventually(LIMIT, "nobody else reads the offsets", async || {
+        chain.count(read_and_told).await == 0
+    })
+    .await;
     let (sweeper, held) = sweeper(&chain, &slow).await;
     proxy.replies(Treatment::Delay(Duration::from_secs(1)));
     let loss = async {
         eventually(LIMIT, "the offsets are read, and not yet known", async || {
-            chain
-                .count(
-                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                     AND state = 'idle' AND query LIKE 'SELECT partition%FROM consumed%'",
-                )
-                .await
-                > 0
+            chain.count(read_and_told).await > 0
         })
         .await;
         proxy.replies(Treatment::Hold);

@@ -74,9 +74,12 @@ async fn shut(door: &Arc<Door>, campaign: &Arc<LiveCampaign>, waiting: Vec<Waiti
     let mut probe = None;
     let mut answered = 0;
     for claim in waiting {
-        if claim.probe && probe.is_none() {
+        if claim.probe && probe.is_none() && !door.parts.topic.is_shortened() {
             probe = Some(claim);
         } else {
+            if claim.probe && probe.is_none() {
+                door.gate.probe_told_nothing();
+            }
             door.answer(claim.reply, Answer::KafkaError);
             answered += 1;
         }
@@ -299,8 +302,11 @@ async fn send(door: &Door, record: &ClaimRecord, started: Instant) -> (PublishRe
     if !decision::may_publish(started.elapsed(), timeout) {
         return (PublishResult::NotSent, "the publish timeout had passed".to_owned());
     }
+    let topic = &door.parts.topic;
+    // Before the send: from then on every offset that the topic gives lies past these.
+    let consumed = topic.consumed();
     let report = door.parts.producer.send(&Outgoing {
-        topic: &door.parts.topic,
+        topic: topic.name(),
         key: None,
         value: &value,
         headers: Vec::new(),
@@ -313,7 +319,14 @@ async fn send(door: &Door, record: &ClaimRecord, started: Instant) -> (PublishRe
         Err(_) => Delivery::Unknown("no report in twice the publish timeout".to_owned()),
     };
     let elapsed = started.elapsed();
-    let result = decision::published(&delivery, elapsed, timeout);
+    if let Some(found) = decision::below_consumed(&delivery, &consumed) {
+        topic.found_shortened(found);
+    }
+    let result = match decision::published(&delivery, elapsed, timeout) {
+        // Also where another record has proven it meanwhile: whether this one will be read is not ours to say.
+        PublishResult::Acknowledged if topic.is_shortened() => PublishResult::Unreadable,
+        result => result,
+    };
     if result == PublishResult::Acknowledged {
         door.parts.metrics.acknowledge_seconds.observe(elapsed.as_secs_f64());
     }

@@ -1,10 +1,10 @@
 //! What is answered to a claim, and why. Functions without I/O.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use campaign::{
     identity::RequestId,
-    kafka::producer::Delivery,
+    kafka::{offsets::PastEnd, producer::Delivery},
     mutant::{self, Mutant},
     redis::{
         connection::RedisError,
@@ -210,13 +210,30 @@ pub fn published(delivery: &Delivery, elapsed: Duration, publish_timeout: Durati
     }
 }
 
+/// Whether an acknowledgement proves that the topic was made anew or cut back: the record lies below what was consumed of
+/// its partition before it was sent.
+pub fn below_consumed(delivery: &Delivery, consumed: &HashMap<i32, i64>) -> Option<PastEnd> {
+    let Delivery::Acknowledged { partition, offset } = *delivery else {
+        return None;
+    };
+    let consumed = consumed
+        .get(&partition)
+        .copied()
+        .filter(|&consumed| offset < consumed)?;
+    Some(PastEnd {
+        partition,
+        consumed,
+        end: offset + 1,
+    })
+}
+
 /// What a publish's end means for its claims.
 pub fn fate(result: PublishResult) -> Fate {
     match result {
         PublishResult::Acknowledged => Fate::Accepted,
         PublishResult::NotStored | PublishResult::NotSent => Fate::GivenBack,
         PublishResult::Unknown if mutant::is(Mutant::ReleaseOnUnknownPublish) => Fate::GivenBack,
-        PublishResult::Late | PublishResult::Unknown => Fate::Undecided,
+        PublishResult::Late | PublishResult::Unknown | PublishResult::Unreadable => Fate::Undecided,
     }
 }
 
@@ -225,7 +242,7 @@ pub fn kafka_takes_records(result: PublishResult) -> Option<bool> {
     match result {
         PublishResult::Acknowledged => Some(true),
         PublishResult::Late | PublishResult::NotStored | PublishResult::Unknown => Some(false),
-        PublishResult::NotSent => None,
+        PublishResult::NotSent | PublishResult::Unreadable => None,
     }
 }
 
@@ -300,6 +317,26 @@ mod tests {
     }
 
     #[test]
+    fn only_an_offset_below_what_was_consumed_proves_a_shortened_topic() {
+        let unknown = Delivery::Unknown("timed out".into());
+        for (delivery, consumed, proven) in [
+            (&ACKNOWLEDGED, vec![(3, 8)], true),
+            (&ACKNOWLEDGED, vec![(3, 7)], false),
+            (&ACKNOWLEDGED, vec![(2, 8)], false),
+            (&ACKNOWLEDGED, vec![], false),
+            (&unknown, vec![(3, 8)], false),
+        ] {
+            let found = below_consumed(delivery, &consumed.iter().copied().collect());
+            let expected = proven.then_some(PastEnd {
+                partition: 3,
+                consumed: 8,
+                end: 8,
+            });
+            assert_eq!(found, expected, "{delivery:?} {consumed:?}");
+        }
+    }
+
+    #[test]
     fn slots_are_given_back_only_where_nothing_can_be_stored() {
         let table = [
             (PublishResult::Acknowledged, Fate::Accepted, Some(true)),
@@ -307,6 +344,7 @@ mod tests {
             (PublishResult::NotStored, Fate::GivenBack, Some(false)),
             (PublishResult::Unknown, Fate::Undecided, Some(false)),
             (PublishResult::NotSent, Fate::GivenBack, None),
+            (PublishResult::Unreadable, Fate::Undecided, None),
         ];
         for (result, expected, takes) in table {
             assert_eq!(fate(result), expected, "{result:?}");

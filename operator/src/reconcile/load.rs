@@ -4,6 +4,7 @@ use std::fmt;
 
 use campaign::{
     conservation::Tally,
+    kafka::offsets::PastEnd,
     name::CampaignName,
     postgres::{campaign::CampaignRow, database::DatabaseError},
     rebuild::serves,
@@ -69,6 +70,8 @@ pub struct Loaded {
     pub state: Result<StateAnswer, Unreadable>,
     /// Cancels whose slot Redis has not got back yet.
     pub restocks: Result<i64, Unreadable>,
+    /// Where the topic of claims ends before what was consumed of it: no door takes claims.
+    pub shortened: Option<PastEnd>,
 }
 
 impl Loaded {
@@ -79,6 +82,7 @@ impl Loaded {
             row: Ok(None),
             state: Ok(StateAnswer::NotInitialized),
             restocks: Ok(0),
+            shortened: None,
         }
     }
 
@@ -90,6 +94,7 @@ impl Loaded {
             row: Err(reason()),
             state: Err(reason()),
             restocks: Err(reason()),
+            shortened: None,
         }
     }
 
@@ -151,11 +156,18 @@ pub async fn load(servers: &Result<Servers, String>, name: &CampaignName) -> Loa
         Ok(Some(row)) => waiting_restocks(servers, row).await.map_err(Unreadable::from),
         _ => Ok(0),
     };
+    // If it cannot be read, Postgres is out, and the row says so.
+    let topic = servers.aligner.rebuilder.naming.requests_topic();
+    let shortened = match &row {
+        Ok(_) => database.shortened_topic(&topic).await.unwrap_or_default(),
+        Err(_) => None,
+    };
     Loaded {
         now: Timestamp::now(),
         row: row.map_err(Unreadable::from),
         state: state.map_err(Unreadable::from),
         restocks,
+        shortened,
     }
 }
 
