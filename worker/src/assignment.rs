@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backoff::{Backoff, pause},
     partition::{PartitionWindow, Receipt, Standing, WindowLimits},
+    silence::Waiting,
 };
 
 /// How often the stored offsets are looked at without a cause: after Postgres was put back, nothing else would tell a
@@ -422,6 +423,21 @@ impl Assignment {
     fn show_backlog(&self, ours: &Partitions) {
         let claims: usize = ours.windows.values().map(PartitionWindow::claims).sum();
         self.backlog.set(i64::try_from(claims).unwrap_or(i64::MAX));
+    }
+
+    /// The partitions of ours that could go on, and where.
+    pub fn waiting(&self) -> Waiting {
+        let ours = self.partitions();
+        let awaits = ours
+            .windows
+            .iter()
+            .filter_map(|(&partition, window)| Some((partition, window.awaits()?)));
+        awaits.collect()
+    }
+
+    /// Joins the group with a new client: all partitions are assigned again.
+    pub fn renew(&self) {
+        self.consumer.renew();
     }
 
     /// Leaves the group.

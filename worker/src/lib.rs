@@ -17,6 +17,7 @@ pub mod persist;
 pub mod projection;
 pub mod relay;
 pub mod settings;
+pub mod silence;
 pub mod startup;
 pub mod sweeper;
 pub mod topic_watch;

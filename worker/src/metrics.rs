@@ -75,6 +75,8 @@ pub struct Metrics {
     pub sweeps_undecided: Counter,
     /// 1 while the topic of claims is shorter than what was consumed of it.
     pub topic_shortened: Gauge,
+    /// Consumers that joined anew because they delivered nothing.
+    pub consumers_renewed: Counter,
     /// Events published.
     pub events_relayed: Counter,
     /// Events that waited in the outbox when the relay last looked.
@@ -112,6 +114,7 @@ impl Metrics {
             swept_batches: Family::default(),
             sweeps_undecided: Counter::default(),
             topic_shortened: Gauge::default(),
+            consumers_renewed: Counter::default(),
             events_relayed: Counter::default(),
             outbox_rows: Gauge::default(),
             events_projected: Counter::default(),
@@ -204,6 +207,11 @@ impl Metrics {
             "topic_shortened",
             "1 while the topic of claims counts as made anew or cut back",
             metrics.topic_shortened.clone(),
+        );
+        r.register(
+            "consumers_renewed",
+            "Consumers that joined anew because partitions delivered nothing",
+            metrics.consumers_renewed.clone(),
         );
         r.register("events_relayed", "Events published", metrics.events_relayed.clone());
         r.register(

@@ -138,6 +138,11 @@ impl PartitionWindow {
         (self.advancing.is_none() && self.phase != Phase::Held).then_some((self.generation, self.stored))
     }
 
+    /// (generation, offset) of the next record that could come now.
+    pub fn awaits(&self) -> Option<(u64, i64)> {
+        (self.phase != Phase::Held && !self.paused).then_some((self.generation, self.next))
+    }
+
     /// Whether it still waits for its start.
     pub fn is_held(&self) -> bool {
         self.phase == Phase::Held

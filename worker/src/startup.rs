@@ -212,7 +212,8 @@ impl Worker {
         let topic_watch = TopicWatch {
             database: database.clone(),
             reader: reader.clone(),
-            naming: naming.clone(),
+            claims: assignment.clone(),
+            events: projection.assignment.clone(),
             metrics: metrics.clone(),
         };
         let sweeper = Sweeper {

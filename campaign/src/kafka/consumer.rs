@@ -15,7 +15,7 @@ use std::{
 
 use bytes::Bytes;
 use rdkafka::{
-    ClientContext, Message, Offset, TopicPartitionList,
+    ClientConfig, ClientContext, Message, Offset, TopicPartitionList,
     consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance},
     error::KafkaError as ClientError,
     message::BorrowedMessage,
@@ -29,6 +29,8 @@ const POLL: Duration = Duration::from_millis(20);
 const SEEK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long leaving the group may take.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
+/// Pause before another client is tried.
+const MAKE_AGAIN: Duration = Duration::from_secs(1);
 /// Events between the poll thread and its reader.
 const CHANNEL: usize = 1024;
 
@@ -82,11 +84,18 @@ struct Shared {
     stands: Mutex<HashMap<i32, Stand>>,
     paused: Mutex<std::collections::HashSet<i32>>,
     leaving: AtomicBool,
+    renewing: AtomicBool,
+    /// The client, while there is one.
+    client: Mutex<Weak<BaseConsumer<Context>>>,
 }
 
 impl Shared {
     fn stands(&self) -> MutexGuard<'_, HashMap<i32, Stand>> {
         self.stands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn client(&self) -> MutexGuard<'_, Weak<BaseConsumer<Context>>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn paused(&self) -> MutexGuard<'_, std::collections::HashSet<i32>> {
@@ -156,7 +165,6 @@ fn partitions(list: &TopicPartitionList) -> Vec<i32> {
 /// The client belongs to its thread. Whoever drops a client waits until it has left the group, and without a broker that
 /// can take for ever: no thread of the runtime must do it.
 pub struct GroupConsumer {
-    consumer: Weak<BaseConsumer<Context>>,
     shared: Arc<Shared>,
     topic: String,
     left: oneshot::Receiver<()>,
@@ -185,29 +193,24 @@ impl GroupConsumer {
             .set("fetch.wait.max.ms", "50")
             .set("queued.max.messages.kbytes", "16384");
         let (events, receiver) = mpsc::channel(CHANNEL);
-        let shared = Arc::new(Shared::default());
-        let context = Context {
-            shared: shared.clone(),
-            events: events.clone(),
+        let maker = ClientMaker {
+            config,
+            topic: topic.to_owned(),
+            shared: Arc::new(Shared::default()),
+            events,
         };
-        let unsuitable =
-            |error| KafkaError::Unsuitable(format!("the Kafka consumer of {topic} cannot be made: {error}"));
-        let consumer: BaseConsumer<Context> = config.create_with_context(context).map_err(unsuitable)?;
-        consumer.subscribe(&[topic]).map_err(unsuitable)?;
-        let consumer = Arc::new(consumer);
+        let consumer = maker.make()?;
         let (leaving, left) = oneshot::channel();
         let member = Self {
-            consumer: Arc::downgrade(&consumer),
-            shared: shared.clone(),
+            shared: maker.shared.clone(),
             topic: topic.to_owned(),
             left,
         };
-        let topic = topic.to_owned();
         std::thread::Builder::new()
             .name(format!("kafka-{group}"))
             .spawn(move || {
-                poll(&consumer, &shared, &topic, &events);
-                drop((events, consumer));
+                maker.poll_until_left(consumer);
+                drop(maker);
                 let _ = leaving.send(());
             })
             .map_err(|error| KafkaError::Unsuitable(format!("no thread for a Kafka consumer: {error}")))?;
@@ -238,6 +241,12 @@ impl GroupConsumer {
         }
     }
 
+    /// Joins the group with a new client, as a process does that is started again: for a client that delivers nothing though
+    /// there is something. All partitions are revoked, and assigned again.
+    pub fn renew(&self) {
+        self.shared.renewing.store(true, Ordering::Relaxed);
+    }
+
     /// Commits offsets to Kafka, only so that lag can be seen.
     pub fn show_progress(&self, partition: i32, next_offset: i64) {
         self.with_client("show its progress", partition, |client| {
@@ -252,7 +261,8 @@ impl GroupConsumer {
     where
         F: FnOnce(&BaseConsumer<Context>) -> Result<(), ClientError>,
     {
-        if let Some(client) = self.consumer.upgrade()
+        let client = self.shared.client().upgrade();
+        if let Some(client) = client
             && let Err(error) = call(&client)
         {
             tracing::debug!(%error, partition, what, "kafka consumer could not do as told");
@@ -281,8 +291,86 @@ impl Drop for GroupConsumer {
     }
 }
 
+/// Makes the clients of one member, one after the other.
+struct ClientMaker {
+    config: ClientConfig,
+    topic: String,
+    shared: Arc<Shared>,
+    events: mpsc::Sender<ConsumerEvent>,
+}
+
+impl ClientMaker {
+    /// A client that joins the group.
+    fn make(&self) -> Result<Arc<BaseConsumer<Context>>, KafkaError> {
+        let context = Context {
+            shared: self.shared.clone(),
+            events: self.events.clone(),
+        };
+        let unsuitable = |error| {
+            let topic = &self.topic;
+            KafkaError::Unsuitable(format!("the Kafka consumer of {topic} cannot be made: {error}"))
+        };
+        let consumer: BaseConsumer<Context> = self.config.create_with_context(context).map_err(unsuitable)?;
+        consumer.subscribe(&[&self.topic]).map_err(unsuitable)?;
+        let consumer = Arc::new(consumer);
+        *self.shared.client() = Arc::downgrade(&consumer);
+        Ok(consumer)
+    }
+
+    fn poll_until_left(&self, first: Arc<BaseConsumer<Context>>) {
+        let (shared, events) = (&self.shared, &self.events);
+        let mut consumer = Some(first);
+        while let Some(client) = consumer.take() {
+            shared.renewing.store(false, Ordering::Relaxed);
+            poll(&client, shared, &self.topic, events);
+            client.unsubscribe();
+            // The last poll lets the client leave the group at once, so that others need not wait for the session's end.
+            let _ = client.poll(POLL);
+            if shared.leaving.load(Ordering::Relaxed) || events.is_closed() {
+                // The member may be in the middle of a call: it must not become the one who drops the client.
+                while !shared.leaving.load(Ordering::Relaxed) {
+                    std::thread::sleep(POLL);
+                }
+                return;
+            }
+            *shared.client() = Weak::new();
+            while Arc::strong_count(&client) > 1 {
+                std::thread::sleep(POLL);
+            }
+            drop(client);
+            self.forget_partitions();
+            consumer = self.make_again();
+        }
+    }
+
+    /// What the last client has not said itself before it went.
+    fn forget_partitions(&self) {
+        let partitions: Vec<i32> = self.shared.stands().drain().map(|(partition, _)| partition).collect();
+        self.shared.paused().clear();
+        if !partitions.is_empty() {
+            let _ = self.events.blocking_send(ConsumerEvent::Revoked(partitions));
+        }
+    }
+
+    /// It was made before with the same settings: what fails now passes. `None`: the member has left.
+    fn make_again(&self) -> Option<Arc<BaseConsumer<Context>>> {
+        while !self.shared.leaving.load(Ordering::Relaxed) {
+            match self.make() {
+                Ok(consumer) => return Some(consumer),
+                Err(error) => {
+                    tracing::warn!(%error, topic = self.topic, "kafka consumer is made again");
+                    std::thread::sleep(MAKE_AGAIN);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Until the member leaves or wants another client.
 fn poll(consumer: &BaseConsumer<Context>, shared: &Shared, topic: &str, events: &mpsc::Sender<ConsumerEvent>) {
-    while !shared.leaving.load(Ordering::Relaxed) && !events.is_closed() {
+    let over = || shared.leaving.load(Ordering::Relaxed) || shared.renewing.load(Ordering::Relaxed);
+    while !over() && !events.is_closed() {
         begin_partitions(consumer, shared, topic, events);
         match consumer.poll(POLL) {
             None => {}
@@ -294,13 +382,6 @@ fn poll(consumer: &BaseConsumer<Context>, shared: &Shared, topic: &str, events: 
             }
             Some(Err(error)) => tracing::debug!(%error, topic, "kafka consumer error"),
         }
-    }
-    consumer.unsubscribe();
-    // The last poll lets the client leave the group at once, so that others need not wait for the session's end.
-    let _ = consumer.poll(POLL);
-    // The member may be in the middle of a call: it must not become the one who drops the client.
-    while !shared.leaving.load(Ordering::Relaxed) {
-        std::thread::sleep(POLL);
     }
 }
 

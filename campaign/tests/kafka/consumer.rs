@@ -63,6 +63,33 @@ async fn a_partition_begins_where_it_is_told_and_moves_when_it_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_renewed_member_gives_its_partitions_back_and_gets_them_again() {
+    let (settings, naming) = installation().await;
+    let topic = naming.requests_topic();
+    let partition = store(&settings, &topic, "k", &values(3)).await;
+    let (member, mut events) = GroupConsumer::join(&settings, &naming.worker_group(), &topic, SESSION).unwrap();
+    assigned(&mut events).await;
+    member.start(partition, 0);
+    for offset in 0..3 {
+        assert_eq!(record(&mut events).await.offset, offset);
+    }
+    member.renew();
+    let revoked = loop {
+        if let ConsumerEvent::Revoked(partitions) = next(&mut events).await {
+            break partitions;
+        }
+    };
+    assert_eq!(revoked.len(), 12);
+    assert_eq!(assigned(&mut events).await.len(), 12);
+    store(&settings, &topic, "k", &values(1)).await;
+    member.start(partition, 1);
+    for offset in 1..4 {
+        assert_eq!(record(&mut events).await.offset, offset);
+    }
+    member.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_held_back_partition_delivers_nothing_and_loses_nothing() {
     let (settings, naming) = installation().await;
     let topic = naming.requests_topic();
