@@ -27,7 +27,7 @@ pub const MAX_CALLS: usize = 2;
 
 /// A call goes at once with this part of the claims in flight. Smaller ones would be many, and larger ones would leave
 /// Redis, Kafka and the door waiting for each other.
-const SHARE: usize = 4;
+const SHARE: usize = 8;
 
 /// A call waits no longer than this for its share.
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -233,17 +233,17 @@ mod tests {
             lane.push(claim(user), 1_000);
         }
         assert_eq!(called(step(&lane)).len(), 100);
-        for user in 100..132 {
+        for user in 100..112 {
             lane.push(claim(user), 1_000);
         }
-        assert!(matches!(step(&lane), Step::Gather), "32 of 132");
+        assert!(matches!(step(&lane), Step::Gather), "12 of 112");
         assert!(matches!(step(&lane), Step::Done), "another place gathers them");
-        assert_eq!(lane.push(claim(132), 1_000), Pushed::Waits, "and they start no call");
-        assert!(matches!(lane.lock().step(true, false), Step::Gather), "33 of 133");
+        assert_eq!(lane.push(claim(112), 1_000), Pushed::Waits, "and they start no call");
+        assert!(matches!(lane.lock().step(true, false), Step::Gather), "13 of 113");
         lane.finished(100);
         assert_eq!(
             called(lane.lock().step(true, false)).len(),
-            33,
+            13,
             "all of what is in flight"
         );
     }
