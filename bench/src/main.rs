@@ -13,6 +13,10 @@ use bench::{
 use clap::{Parser, Subcommand};
 use serde::Serialize;
 
+/// The intake's: the bare route must not be slower for its allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Measures the system side by side with the least that it could do.
 #[derive(Debug, Parser)]
 #[command(version)]

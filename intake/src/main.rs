@@ -4,6 +4,10 @@ use campaign::process::{LogSettings, shutdown_on_signals};
 use clap::Parser;
 use intake::IntakeSettings;
 
+/// Each claim is some short-lived allocations on one thread and frees on another.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Takes claims: reserves in Redis, publishes to Kafka, answers.
 #[derive(Debug, Parser)]
 #[command(version)]
