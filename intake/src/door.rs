@@ -100,17 +100,17 @@ impl Door {
         repeatable: bool,
     ) -> Answer {
         let repeating = repeatable.then(|| user.clone());
-        let refused = match self.enqueue(campaign, user, request) {
+        let answer = match self.enqueue(campaign, user, request) {
             // A task died: a defect, but what it had done may stand.
-            Ok(answer) => return answer.await.unwrap_or(Answer::StateUnknown(request)),
+            Ok(answer) => answer.await.unwrap_or(Answer::StateUnknown(request)),
             Err(refused) => refused,
         };
         // In a box: it is rare, and would be part of the future of every claim.
-        let answer = match (refused, repeating) {
+        let answer = match (answer, repeating) {
             (Answer::KafkaError, Some(user)) if Box::pin(self.holds(campaign, &user, request)).await => {
                 Answer::Pending(request)
             }
-            (refused, _) => refused,
+            (answer, _) => answer,
         };
         self.parts.metrics.answered(answer.kind());
         answer
@@ -193,10 +193,12 @@ impl Door {
         self.parts.topic.is_shortened() || self.gate.is_shut(self.parts.producer.brokers_up())
     }
 
-    /// Answers a claim. Nobody may be listening: what was decided holds all the same.
+    /// Answers a claim. Nobody may be listening: what was decided holds all the same, and is counted here; where
+    /// somebody listens, [`Door::claim`] counts what he is told.
     fn answer(&self, reply: oneshot::Sender<Answer>, answer: Answer) {
-        self.parts.metrics.answered(answer.kind());
-        let _ = reply.send(answer);
+        if let Err(answer) = reply.send(answer) {
+            self.parts.metrics.answered(answer.kind());
+        }
     }
 }
 
