@@ -155,6 +155,9 @@ impl Producer {
             .set("acks", "all")
             .set("message.timeout.ms", delivery_timeout.as_millis().max(1).to_string())
             .set("linger.ms", linger_ms)
+            // A client that connects only where it thinks it has to has been seen not to connect any more: after a broker
+            // came back without a leader for the partitions, all records timed out for ever.
+            .set("enable.sparse.connections", "false")
             // Tells that a broker is back although nothing is sent.
             .set("statistics.interval.ms", "1000");
         let inner = config
