@@ -13,7 +13,7 @@ use rdkafka::{
     ClientConfig,
     producer::{BaseProducer, BaseRecord, Producer as _},
 };
-use testkit::kafka::KafkaServer;
+use testkit::{eventually::eventually, kafka::KafkaServer};
 
 use crate::{LIMIT, installation, store};
 
@@ -88,7 +88,11 @@ async fn offsets_that_hold_no_record_are_passed_over() {
     };
     tokio::task::spawn_blocking(write).await.unwrap();
     let reader = TopicReader::new(&settings, LIMIT).unwrap();
-    assert_eq!(reader.watermarks(&topic).await.unwrap()[&partition].high, 4);
+    // The broker writes the commit's marker after it has answered.
+    eventually(LIMIT, "the record and its marker are there", async || {
+        reader.watermarks(&topic).await.unwrap()[&partition].high == 4
+    })
+    .await;
     for (from, expected) in [(0, vec![0, 1, 2]), (3, vec![])] {
         let found = Arc::new(Mutex::new(Vec::new()));
         let sink = found.clone();
