@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::{
     batch::BatchOutcome,
     campaign::{CampaignRow, campaign_columns},
+    consumed::read_consumed,
     coupon::CouponStatus,
     database::{Database, DatabaseError, Session, micros, parsed, undecodable, within},
 };
@@ -277,13 +278,7 @@ impl AuditSnapshot {
 
     /// Next offset by partition as of the snapshot; a partition that was never consumed is not in it.
     pub async fn consumed(&mut self, topic: &str) -> Result<HashMap<i32, i64>, DatabaseError> {
-        let query = sqlx::query("SELECT partition, next_offset FROM consumed WHERE topic = $1").bind(topic);
-        let offsets = self
-            .rows("read the consumed offsets", query, |row| {
-                Ok((row.try_get("partition")?, row.try_get("next_offset")?))
-            })
-            .await?;
-        Ok(offsets.into_iter().collect())
+        within("read the consumed offsets", read_consumed(&mut self.session, topic)).await
     }
 
     /// Ends the snapshot. Dropping it closes its connection.
