@@ -77,10 +77,9 @@ impl Aligner {
 
     /// Ends the campaign, unless its terms were changed since `row` was read: then it may be open again.
     async fn end(&self, row: &CampaignRow, policy: DeletionPolicy) -> Result<bool, AlignError> {
-        let revision = Some(row.revision);
         Ok(match policy {
-            DeletionPolicy::Retain => self.database.retire_campaign(row.id, revision).await?,
-            DeletionPolicy::Delete => self.database.archive_campaign(row.id, revision).await?,
+            DeletionPolicy::Retain => self.database.retire_campaign(row.id, row.revision).await?,
+            DeletionPolicy::Delete => self.database.archive_campaign(row.id, row.revision).await?,
         })
     }
 

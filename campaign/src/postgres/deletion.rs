@@ -1,6 +1,6 @@
 //! The end of a campaign: archived (its name is free) or retired (the next apply brings it back).
 
-use sqlx::Row;
+use sqlx::{Postgres, Row, postgres::PgArguments, query::Query};
 
 use super::{
     campaign::{CampaignRow, campaign_columns},
@@ -20,57 +20,46 @@ pub struct EndedCampaign {
 impl Database {
     /// Archives a campaign, live or retired (`deletionPolicy: Delete`): its name is free, its claims are
     /// `CAMPAIGN_GONE`. False: it is archived already, or its terms are of another `revision` than the given one.
-    pub async fn archive_campaign(&self, id: CampaignId, revision: Option<i64>) -> Result<bool, DatabaseError> {
-        within("archive a campaign", async {
-            let mut session = self.session().await?;
-            let done = sqlx::query(
-                "UPDATE campaign SET archived_at = clock_timestamp() \
-                 WHERE id = $1 AND archived_at IS NULL AND ($2::bigint IS NULL OR revision = $2)",
-            )
-            .bind(id.0)
-            .bind(revision)
-            .execute(&mut *session)
-            .await?;
-            session.finish();
-            Ok(done.rows_affected() == 1)
-        })
-        .await
+    pub async fn archive_campaign(&self, id: CampaignId, revision: i64) -> Result<bool, DatabaseError> {
+        let query = sqlx::query(
+            "UPDATE campaign SET archived_at = clock_timestamp() \
+             WHERE id = $1 AND archived_at IS NULL AND revision = $2",
+        )
+        .bind(id.0)
+        .bind(revision);
+        self.ends("archive a campaign", query).await
     }
 
     /// Archives a retired campaign. False: it is archived already, or live again: claims of it may be on their way.
     pub async fn archive_retired_campaign(&self, id: CampaignId) -> Result<bool, DatabaseError> {
-        within("archive a retired campaign", async {
-            let mut session = self.session().await?;
-            let done = sqlx::query(
-                "UPDATE campaign SET archived_at = clock_timestamp() \
-                 WHERE id = $1 AND archived_at IS NULL AND retired_at IS NOT NULL",
-            )
-            .bind(id.0)
-            .execute(&mut *session)
-            .await?;
-            session.finish();
-            Ok(done.rows_affected() == 1)
-        })
-        .await
+        let query = sqlx::query(
+            "UPDATE campaign SET archived_at = clock_timestamp() \
+             WHERE id = $1 AND archived_at IS NULL AND retired_at IS NOT NULL",
+        )
+        .bind(id.0);
+        self.ends("archive a retired campaign", query).await
     }
 
     /// Retires a campaign (`deletionPolicy: Retain`): no door sees it, nothing rebuilds its state, and claims that are
     /// still on their way become rows. Its epoch is raised, so that a rebuild under way writes nothing any more and a
     /// state that an old primary brings back serves nobody; without a cut, that makes no claim stale. False: it is not
     /// live, or its terms are of another `revision` than the given one.
-    pub async fn retire_campaign(&self, id: CampaignId, revision: Option<i64>) -> Result<bool, DatabaseError> {
-        within("retire a campaign", async {
+    pub async fn retire_campaign(&self, id: CampaignId, revision: i64) -> Result<bool, DatabaseError> {
+        let query = sqlx::query(
+            "UPDATE campaign SET retired_at = clock_timestamp(), \
+             epoch = greatest(epoch + 1, extract(epoch FROM clock_timestamp())::bigint) \
+             WHERE id = $1 AND archived_at IS NULL AND retired_at IS NULL AND revision = $2",
+        )
+        .bind(id.0)
+        .bind(revision);
+        self.ends("retire a campaign", query).await
+    }
+
+    /// Whether the one campaign that `query` may end was as it wants it.
+    async fn ends(&self, what: &'static str, query: Query<'_, Postgres, PgArguments>) -> Result<bool, DatabaseError> {
+        within(what, async {
             let mut session = self.session().await?;
-            let done = sqlx::query(
-                "UPDATE campaign SET retired_at = clock_timestamp(), \
-                 epoch = greatest(epoch + 1, extract(epoch FROM clock_timestamp())::bigint) \
-                 WHERE id = $1 AND archived_at IS NULL AND retired_at IS NULL \
-                 AND ($2::bigint IS NULL OR revision = $2)",
-            )
-            .bind(id.0)
-            .bind(revision)
-            .execute(&mut *session)
-            .await?;
+            let done = query.execute(&mut *session).await?;
             session.finish();
             Ok(done.rows_affected() == 1)
         })

@@ -115,7 +115,10 @@ async fn raised_by_many_at_once_every_epoch_is_another_one() {
 #[tokio::test]
 async fn an_archived_campaign_frees_its_name() {
     let shop = Shop::open(1).await;
-    shop.database.archive_campaign(shop.campaign.id, None).await.unwrap();
+    shop.database
+        .archive_campaign(shop.campaign.id, shop.campaign.revision)
+        .await
+        .unwrap();
     assert_eq!(shop.database.campaign(&shop.campaign.name).await.unwrap(), None);
     assert_eq!(shop.database.live_campaigns().await.unwrap(), []);
     assert_eq!(shop.database.raise_epoch(shop.campaign.id).await.unwrap(), None);
@@ -135,7 +138,7 @@ async fn a_retired_campaign_is_seen_by_nobody_and_comes_back_as_itself() {
     shop.persist(&[shop.record(&["a"])]).await;
     let on_its_way = shop.record(&["b"]);
     let epoch = shop.database.raise_epoch(id).await.unwrap().unwrap().epoch;
-    let ended = async |revision| shop.database.retire_campaign(id, Some(revision)).await.unwrap();
+    let ended = async |revision| shop.database.retire_campaign(id, revision).await.unwrap();
     assert!(!ended(shop.campaign.revision + 1).await, "its terms are not those");
     assert!(ended(shop.campaign.revision).await);
     assert!(!ended(shop.campaign.revision).await, "once");
@@ -170,14 +173,14 @@ async fn a_retired_campaign_can_still_be_archived_but_not_one_that_is_live_again
     let shop = Shop::open(2).await;
     let (id, name) = (shop.campaign.id, &shop.campaign.name);
     assert!(!shop.database.archive_retired_campaign(id).await.unwrap(), "it is live");
-    shop.database.retire_campaign(id, None).await.unwrap();
+    shop.database.retire_campaign(id, shop.campaign.revision).await.unwrap();
     let again = shop.database.create_campaign(name, &terms(2)).await.unwrap();
     assert_eq!(again.id, id);
     assert!(
         !shop.database.archive_retired_campaign(id).await.unwrap(),
         "applied again"
     );
-    shop.database.retire_campaign(id, None).await.unwrap();
+    shop.database.retire_campaign(id, shop.campaign.revision).await.unwrap();
     assert!(shop.database.archive_retired_campaign(id).await.unwrap());
     assert!(!shop.database.archive_retired_campaign(id).await.unwrap(), "once");
     let other = shop.database.create_campaign(name, &terms(5)).await.unwrap();

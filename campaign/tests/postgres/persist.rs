@@ -195,7 +195,10 @@ async fn a_request_that_is_another_users_coupon_is_refused() {
 async fn claims_of_an_archived_campaign_are_gone_and_the_new_ones_stock_is_untouched() {
     let shop = Shop::open(1).await;
     let record = shop.record(&["a"]);
-    shop.database.archive_campaign(shop.campaign.id, None).await.unwrap();
+    shop.database
+        .archive_campaign(shop.campaign.id, shop.campaign.revision)
+        .await
+        .unwrap();
     let new = shop
         .database
         .create_campaign(&shop.campaign.name, &terms(1))

@@ -87,7 +87,10 @@ async fn an_older_epoch_is_superseded() {
     assert!(begin(&shop, old, &[(0, 5)]).await.is_none());
     assert_eq!(shop.count("epoch_cut").await, 0);
     assert!(begin(&shop, new, &[(0, 5)]).await.is_some());
-    shop.database.archive_campaign(shop.campaign.id, None).await.unwrap();
+    shop.database
+        .archive_campaign(shop.campaign.id, shop.campaign.revision)
+        .await
+        .unwrap();
     assert!(begin(&shop, new, &[(0, 5)]).await.is_none());
 }
 

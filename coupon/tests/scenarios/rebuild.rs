@@ -147,8 +147,9 @@ async fn an_archived_campaign_leaves_its_name_to_a_new_one() {
     let door = chain.intake().await;
     let old = door.burst(users(0..30), 30).await;
     assert_eq!(how_many(&old, "SUCCESS"), 30);
-    let old_id = chain.database.campaign(&chain.campaign).await.unwrap().unwrap().id;
-    chain.database.archive_campaign(old_id, None).await.unwrap();
+    let row = chain.database.campaign(&chain.campaign).await.unwrap().unwrap();
+    let old_id = row.id;
+    chain.database.archive_campaign(old_id, row.revision).await.unwrap();
     chain.state.remove(&chain.campaign, old_id).await.unwrap();
 
     let new = chain.apply(&crate::chain::terms(50)).await;

@@ -84,7 +84,10 @@ async fn a_user_who_holds_a_coupon_gets_no_second_one() {
 async fn claims_of_an_archived_campaign_are_rejected() {
     let sale = Sale::start(5).await;
     sale.claim(3).await;
-    sale.database.archive_campaign(sale.campaign.id, None).await.unwrap();
+    sale.database
+        .archive_campaign(sale.campaign.id, sale.campaign.revision)
+        .await
+        .unwrap();
     let worker = sale.worker().await;
     sale.consumed_all().await;
     assert!(sale.issued().await.is_empty());
