@@ -157,40 +157,34 @@ impl Projection {
             }
             let events: Vec<LifecycleEvent> = events.into_iter().flatten().collect();
             let carried = self.assignment.begin(&places);
-            if !self.assignment.is_complete(&places, &carried) {
-                // Another transaction moves one of the offsets. Rows that do not move with theirs would be missed if
-                // Postgres were put back before those are written.
-                self.assignment.failed(carried, false);
-                self.assignment.reconcile().await?;
-                tokio::time::sleep(TURN).await;
-                continue;
-            }
-            match self
-                .database
-                .project(self.assignment.topic(), &events, carried.advances())
-                .await
-            {
-                Ok(new) => {
-                    self.metrics.events_projected.inc_by(new);
-                    self.assignment.committed(&places, [], carried);
-                    return Ok(());
-                }
-                Err(PersistError::Database(error)) => {
-                    let refused = matches!(error, DatabaseError::DataRefused { .. });
-                    self.assignment.failed(carried, !refused);
-                    if !refused {
-                        self.assignment.reconcile().await?;
+            // Rows that do not move with their offset would be missed if Postgres were put back before it is written.
+            if self.assignment.is_complete(&places, &carried) {
+                match self
+                    .database
+                    .project(self.assignment.topic(), &events, carried.advances())
+                    .await
+                {
+                    Ok(new) => {
+                        self.metrics.events_projected.inc_by(new);
+                        self.assignment.committed(&places, [], carried);
+                        return Ok(());
                     }
-                    return Err(error);
-                }
-                // Somebody moved one partition's offset: it is read again from there. What came of the others is still
-                // to be projected, for it does not come again.
-                Err(_) => {
-                    self.assignment.failed(carried, false);
-                    self.assignment.reconcile().await?;
-                    tokio::time::sleep(TURN).await;
+                    Err(PersistError::Database(error)) => {
+                        let refused = matches!(error, DatabaseError::DataRefused { .. });
+                        self.assignment.failed(carried, !refused);
+                        if !refused {
+                            self.assignment.reconcile().await?;
+                        }
+                        return Err(error);
+                    }
+                    Err(_) => {}
                 }
             }
+            // Another transaction moves one of the offsets, or somebody has moved one: that partition is read again from
+            // there. What came of the others is still to be projected, for it does not come again.
+            self.assignment.failed(carried, false);
+            self.assignment.reconcile().await?;
+            tokio::time::sleep(TURN).await;
         }
     }
 }
