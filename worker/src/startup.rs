@@ -311,54 +311,17 @@ impl Worker {
         });
         let _writes_with_this = offsets.clone().drop_guard();
 
-        let ends = |name: &'static str, stop: CancellationToken| {
-            move || {
-                // A part that ends by itself takes the worker down: it has to be started again as a whole.
-                if !stop.is_cancelled() {
-                    tracing::error!(part = name, "a part of the worker ended by itself");
-                    stop.cancel();
-                    return Err(RunError::Task(name));
-                }
-                Ok(())
-            }
-        };
         let sweeper = tokio::spawn(self.sweeper.run(stop.clone()));
         let relay = tokio::spawn(self.relay.run(stop.clone()));
         let topic_watch = tokio::spawn(self.topic_watch.run(stop.clone()));
         let projection = tokio::spawn(self.projection.run(self.lifecycle, stop.clone()));
         let dispatcher = tokio::spawn(Dispatcher::run(self.persistence.clone(), self.claims, stop.clone()));
-        let (sweeper_ends, relay_ends, topic_watch_ends, projection_ends, dispatcher_ends) = (
-            ends("sweeper", stop.clone()),
-            ends("relay", stop.clone()),
-            ends("topic watch", stop.clone()),
-            ends("projection", stop.clone()),
-            ends("dispatcher", stop.clone()),
-        );
         let (swept, relayed, watched, projecting, dispatched) = tokio::join!(
-            async {
-                let ended = sweeper.await;
-                sweeper_ends().and(ended.map_err(|_| RunError::Task("sweeper")))
-            },
-            async {
-                let ended = relay.await;
-                relay_ends().and(ended.map_err(|_| RunError::Task("relay")))
-            },
-            async {
-                let ended = topic_watch.await;
-                topic_watch_ends().and(ended.map_err(|_| RunError::Task("topic watch")))
-            },
-            async {
-                let ended = projection.await;
-                projection_ends().and(ended.map(|_| ()).map_err(|_| RunError::Task("projection")))
-            },
-            async {
-                let ended = dispatcher.await;
-                let by_itself = dispatcher_ends();
-                match ended {
-                    Ok(result) => result.map_err(RunError::from).and(by_itself),
-                    Err(_) => Err(RunError::Task("dispatcher")),
-                }
-            },
+            part_ends("sweeper", sweeper, &stop, |()| Ok(())),
+            part_ends("relay", relay, &stop, |()| Ok(())),
+            part_ends("topic watch", topic_watch, &stop, |()| Ok(())),
+            part_ends("projection", projection, &stop, |_| Ok(())),
+            part_ends("dispatcher", dispatcher, &stop, |result| result.map_err(RunError::from)),
         );
 
         offsets.cancel();
@@ -379,4 +342,22 @@ impl Worker {
         beside.wait().await;
         dispatched.and(swept).and(relayed).and(watched).and(projecting)
     }
+}
+
+/// Waits for the end of a part, and judges what it answered. A part that ends by itself takes the worker down: it has to
+/// be started again as a whole.
+async fn part_ends<T>(
+    name: &'static str,
+    part: JoinHandle<T>,
+    stop: &CancellationToken,
+    judge: impl FnOnce(T) -> Result<(), RunError>,
+) -> Result<(), RunError> {
+    let ended = part.await;
+    let by_itself = !stop.is_cancelled();
+    if by_itself {
+        tracing::error!(part = name, "a part of the worker ended by itself");
+        stop.cancel();
+    }
+    judge(ended.map_err(|_| RunError::Task(name))?)?;
+    if by_itself { Err(RunError::Task(name)) } else { Ok(()) }
 }
