@@ -74,19 +74,22 @@ async fn shut(door: &Arc<Door>, campaign: &Arc<LiveCampaign>, waiting: Vec<Waiti
     let mut probe = None;
     let mut answered = 0;
     for claim in waiting {
-        if claim.probe && probe.is_none() && !door.parts.topic.is_shortened() {
+        if claim.probe && probe.is_none() {
             probe = Some(claim);
         } else {
-            if claim.probe && probe.is_none() {
-                door.gate.probe_told_nothing();
-            }
             door.answer(claim.reply, Answer::KafkaError);
             answered += 1;
         }
     }
     in_flight.answered(answered);
     if let Some(claim) = probe {
-        call(door, campaign, vec![claim], in_flight, Some(Probe::begin(door))).await;
+        let probe = Probe::begin(door);
+        if door.parts.topic.is_shortened() {
+            // It was let in before that was found, and would tell nothing.
+            door.answer(claim.reply, Answer::KafkaError);
+        } else {
+            call(door, campaign, vec![claim], in_flight, Some(probe)).await;
+        }
     }
 }
 
