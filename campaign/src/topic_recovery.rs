@@ -7,7 +7,7 @@
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::{
-    kafka::client::KafkaError,
+    kafka::{client::KafkaError, offsets::PastEnd},
     name::CampaignName,
     postgres::database::DatabaseError,
     rebuild::{Force, RebuildError, Rebuilder, Rebuilt},
@@ -31,6 +31,17 @@ pub enum AcceptError {
     /// Somebody else's rebuild came between.
     #[error("accept the topic: another rebuild of {0} came between, try again")]
     Overtaken(CampaignName),
+}
+
+/// Logs that the topic of claims was found to be shortened, and what to do.
+pub fn tell_shortened(topic: &str, found: PastEnd) {
+    tracing::error!(
+        topic,
+        partition = found.partition,
+        consumed = found.consumed,
+        end = found.end,
+        "the topic of claims was made anew or cut back, no claim is taken: restore it, or accept it as it is with `coupon topics accept`"
+    );
 }
 
 /// Accepts the topic of claims as it is. Answers the campaigns that were rebuilt; `None`: it was not shortened.

@@ -4,18 +4,24 @@
 //!
 //! Beside that it looks whether all partitions of ours deliver what they have (`silence`).
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use campaign::{
     kafka::{
         client::KafkaError,
-        offsets::{PastEnd, TopicReader},
+        offsets::{TopicReader, Watermarks},
     },
     postgres::database::{Database, DatabaseError},
+    topic_recovery::tell_shortened,
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{assignment::Assignment, backoff::pause, metrics::Metrics, silence::Silence};
+use crate::{
+    assignment::Assignment,
+    backoff::pause,
+    metrics::Metrics,
+    silence::{Silence, Waiting},
+};
 
 /// From one look to the next.
 const LOOK: Duration = Duration::from_secs(10);
@@ -51,9 +57,12 @@ impl TopicWatch {
         let (mut claims, mut events) = (Silence::default(), Silence::default());
         loop {
             let looks = async {
-                self.look().await?;
-                self.wake(&self.claims, &mut claims).await?;
-                self.wake(&self.events, &mut events).await
+                let (waiting, watermarks) = self.read(&self.claims).await?;
+                self.look(&watermarks).await?;
+                self.wake(&self.claims, claims.look(&waiting, &watermarks));
+                let (waiting, watermarks) = self.read(&self.events).await?;
+                self.wake(&self.events, events.look(&waiting, &watermarks));
+                Ok::<(), WatchError>(())
             };
             tokio::select! {
                 looked = looks => if let Err(error) = looked {
@@ -67,44 +76,42 @@ impl TopicWatch {
         }
     }
 
-    /// One look. Answers where the topic is shortened, whoever found it.
-    pub async fn look(&self) -> Result<Option<PastEnd>, WatchError> {
+    /// Where our partitions wait, read before the watermarks: what lies between the two is no silence.
+    async fn read(&self, assignment: &Assignment) -> Result<(Waiting, HashMap<i32, Watermarks>), KafkaError> {
+        let waiting = assignment.waiting();
+        let watermarks = self.reader.watermarks(assignment.topic()).await?;
+        Ok((waiting, watermarks))
+    }
+
+    /// Whether the topic of claims is shortened. `watermarks` were read before.
+    async fn look(&self, watermarks: &HashMap<i32, Watermarks>) -> Result<(), WatchError> {
         let topic = self.claims.topic();
-        let watermarks = self.reader.watermarks(topic).await?;
         let standing = self.database.topic_standing(topic).await?;
         let found = match standing.shortened {
-            Some(known) => Some(known),
-            None => self.reader.past_end(topic, &standing.consumed, &watermarks).await?,
+            Some(_) => None,
+            None => self.reader.past_end(topic, &standing.consumed, watermarks).await?,
         };
-        self.metrics.topic_shortened.set(found.is_some().into());
+        let shortened = standing.shortened.is_some() || found.is_some();
+        self.metrics.topic_shortened.set(shortened.into());
         if let Some(found) = found
             && self.database.report_shortened(topic, found).await?
         {
-            tracing::error!(
-                topic,
-                partition = found.partition,
-                consumed = found.consumed,
-                end = found.end,
-                "the topic of claims was made anew or cut back, no claim is taken: restore it, or accept it as it is with `coupon topics accept`"
-            );
+            tell_shortened(topic, found);
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Begins anew with a client that does not deliver what is there.
-    async fn wake(&self, assignment: &Assignment, silence: &mut Silence) -> Result<(), WatchError> {
-        let waiting = assignment.waiting();
-        let watermarks = self.reader.watermarks(assignment.topic()).await?;
-        let silent = silence.look(&waiting, &watermarks);
-        if !silent.is_empty() {
-            self.metrics.consumers_renewed.inc();
-            tracing::warn!(
-                topic = assignment.topic(),
-                partitions = ?silent,
-                "partitions deliver nothing though there is something: their consumer joins anew"
-            );
-            assignment.renew();
+    fn wake(&self, assignment: &Assignment, silent: Vec<i32>) {
+        if silent.is_empty() {
+            return;
         }
-        Ok(())
+        self.metrics.consumers_renewed.inc();
+        tracing::warn!(
+            topic = assignment.topic(),
+            partitions = ?silent,
+            "partitions deliver nothing though there is something: their consumer joins anew"
+        );
+        assignment.renew();
     }
 }

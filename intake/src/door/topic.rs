@@ -20,6 +20,7 @@ use campaign::{
         database::{Database, DatabaseError},
         shortened::TopicStanding,
     },
+    topic_recovery::tell_shortened,
 };
 use tokio::sync::Notify;
 
@@ -73,7 +74,7 @@ impl ClaimsTopic {
         let mut known = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.shortened.swap(true, Ordering::AcqRel) {
             *known = Some(found);
-            tell(found);
+            tell_shortened(&self.name, found);
             self.told.notify_one();
         }
     }
@@ -124,18 +125,9 @@ impl ClaimsTopic {
         self.consumed.store(Arc::new(standing.consumed));
         let shortened = standing.shortened.is_some() || found.is_some();
         match (self.shortened.swap(shortened, Ordering::AcqRel), standing.shortened) {
-            (false, Some(found)) => tell(found),
+            (false, Some(found)) => tell_shortened(&self.name, found),
             (true, None) if !shortened => tracing::info!("the topic of claims was accepted: claims are reserved again"),
             _ => {}
         }
     }
-}
-
-fn tell(found: PastEnd) {
-    tracing::error!(
-        partition = found.partition,
-        consumed = found.consumed,
-        end = found.end,
-        "the topic of claims was made anew or cut back, no claim is taken: restore it, or accept it as it is with `coupon topics accept`"
-    );
 }
