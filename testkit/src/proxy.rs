@@ -16,7 +16,7 @@ use campaign::settings::{KafkaSettings, RedisMode, RedisSettings};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
-        TcpListener, TcpStream,
+        TcpListener, TcpSocket, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
     sync::watch,
@@ -176,42 +176,60 @@ impl Drop for Proxy {
     }
 }
 
+/// The proxy's end towards clients.
+enum Door {
+    Open(TcpListener),
+    /// Refuses as the port of a server that is down. The port stays ours meanwhile: nobody else may listen there.
+    Closed(#[expect(dead_code, reason = "it holds the port")] TcpSocket),
+}
+
+impl Door {
+    fn at(port: u16, accepting: bool) -> io::Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        // Connections that were cut are remembered at the port for a minute.
+        socket.set_reuseaddr(true)?;
+        socket.bind((Ipv4Addr::LOCALHOST, port).into())?;
+        Ok(if accepting {
+            Self::Open(socket.listen(1024)?)
+        } else {
+            Self::Closed(socket)
+        })
+    }
+}
+
 async fn accept(listener: TcpListener, port: u16, wire: Wire, tasks: TaskTracker, ended: CancellationToken) {
-    let mut listener = Some(listener);
+    let mut door = Some(Door::Open(listener));
     let mut behavior = wire.behavior.clone();
     loop {
-        let accepting = behavior.borrow_and_update().accepting;
-        if !accepting {
-            // A closed port refuses by itself.
-            listener = None;
-        } else if listener.is_none() {
-            listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.ok();
+        let now = *behavior.borrow_and_update();
+        if now.accepting != matches!(door, Some(Door::Open(_))) || door.is_none() {
+            // Closed before it is opened anew: two sockets do not share the port.
+            drop(door.take());
+            door = Door::at(port, now.accepting).ok();
         }
-        let Some(open) = &listener else {
-            if accepting {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            } else if behavior.changed().await.is_err() {
-                return;
-            }
-            continue;
-        };
-        tokio::select! {
-            changed = behavior.changed() => if changed.is_err() { return },
-            accepted = open.accept() => if let Ok((client, _)) = accepted {
-                let connection = connect(client, wire.clone());
-                tasks.spawn(ended.clone().run_until_cancelled_owned(connection));
+        match &door {
+            Some(Door::Open(open)) => tokio::select! {
+                changed = behavior.changed() => if changed.is_err() { return },
+                accepted = open.accept() => if let Ok((client, _)) = accepted {
+                    // As of the last look: what came in while it was told to refuse is cut like what was there before.
+                    let connection = connect(client, wire.clone(), now);
+                    tasks.spawn(ended.clone().run_until_cancelled_owned(connection));
+                },
             },
+            Some(Door::Closed(_)) => {
+                if behavior.changed().await.is_err() {
+                    return;
+                }
+            }
+            None => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }
 
-/// Serves one connection until either side closes it or it is cut.
-async fn connect(client: TcpStream, wire: Wire) {
+/// Serves one connection, accepted under this behavior, until either side closes it or it is cut.
+async fn connect(client: TcpStream, wire: Wire, as_of: Behavior) {
     let mut behavior = wire.behavior.clone();
-    let Behavior {
-        generation, upstream, ..
-    } = *behavior.borrow();
-    let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, upstream)).await else {
+    let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, as_of.upstream)).await else {
         return;
     };
     // Small replies must not wait for one another.
@@ -220,7 +238,7 @@ async fn connect(client: TcpStream, wire: Wire) {
     let (from_server, to_server) = server.into_split();
     let requests = pump(from_client, to_server, wire.clone(), |behavior| behavior.requests);
     let replies = pump(from_server, to_client, wire.clone(), |behavior| behavior.replies);
-    let cut = behavior.wait_for(|behavior| behavior.generation != generation);
+    let cut = behavior.wait_for(|behavior| behavior.generation != as_of.generation);
     tokio::select! {
         _ = requests => {}
         _ = replies => {}

@@ -3,7 +3,7 @@
 use testkit::{eventually::eventually, installation::TestInstallation, kafka::KafkaServer};
 
 use crate::{
-    chain::{Chain, LIMIT, how_many, successes, terms, users},
+    chain::{Chain, LIMIT, Told, how_many, successes, terms, users},
     records::consumed,
 };
 
@@ -21,13 +21,14 @@ async fn an_outage_does_not_eat_the_stock() {
     let door = chain.intake().await;
     let _worker = chain.worker().await;
     proxy.refuse();
-    // The client knows before the first record fails. Every time somebody else: who gets through before the wire is cut
-    // is told ever after what he has.
-    let mut probes = 0;
+    // While one of them tries as the probe, the others are refused. Every time other users: who gets through before the
+    // wire is cut is told ever after what he has.
+    let mut round = 0;
     eventually(LIMIT, "the door is shut before it reserves", async || {
-        probes += 1;
-        let told = door.claim(&format!("probe-{probes}")).await;
-        told.is("COUPON_ISSUE_KAFKA_ERROR") && !told.unknown
+        round += 1;
+        let probes = users(round * 10_000..round * 10_000 + 4);
+        let refused = |told: &Told| told.is("COUPON_ISSUE_KAFKA_ERROR") && !told.unknown;
+        door.burst(probes, 4).await.iter().any(|(_, told)| refused(told))
     })
     .await;
     let told = door.burst(users(0..5_000), 250).await;

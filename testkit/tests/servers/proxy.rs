@@ -5,6 +5,7 @@ use testkit::{
     proxy::{Proxy, Treatment},
     redis::RedisServer,
 };
+use tokio::io::AsyncReadExt;
 
 /// Counts on the server, so that a test can see whether a command ran though its answer never came.
 async fn incr(connection: &mut redis::aio::MultiplexedConnection, key: &str) -> redis::RedisResult<i64> {
@@ -111,4 +112,22 @@ async fn cut_connections_can_be_made_anew_and_refused_ones_only_after_restore() 
         connect(&proxy).await.is_ok()
     })
     .await;
+}
+
+/// Both wait for the proxy at the same moment: the connection and the word to refuse.
+#[tokio::test]
+async fn a_connection_that_comes_in_while_it_is_told_to_refuse_is_cut_too() {
+    let (_, proxy, _) = setup().await;
+    for _ in 0..20 {
+        proxy.restore();
+        let client = eventually(Duration::from_secs(5), "connections are accepted", async || {
+            std::net::TcpStream::connect(("127.0.0.1", proxy.port())).ok()
+        })
+        .await;
+        proxy.refuse();
+        client.set_nonblocking(true).unwrap();
+        let mut client = tokio::net::TcpStream::from_std(client).unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(5), client.read(&mut [0])).await;
+        assert!(matches!(ended, Ok(Ok(0) | Err(_))), "it still leads to the server");
+    }
 }
