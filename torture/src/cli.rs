@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     backlog::{BacklogSettings, backlog},
+    plan::ChosenKinds,
     report::{self, Totals},
     run::{RunSettings, run},
 };
@@ -26,6 +27,9 @@ pub struct Cli {
     /// How long faults are inflicted, a seed.
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
+    /// Only these kinds of faults, with commas between, as often as time allows: to look for one bug.
+    #[arg(long, conflicts_with = "resume")]
+    pub faults: Option<ChosenKinds>,
     /// New clients a second.
     #[arg(long, default_value_t = 220.0)]
     pub rate: f64,
@@ -112,10 +116,13 @@ impl Cli {
             if earlier.iter().any(|report| report.seed == seed) {
                 continue;
             }
-            println!("seed {seed} (again: torture --seed {seed} --seconds {})", self.seconds);
+            let faults = self.faults.as_ref().map(|kinds| format!(" --faults {kinds}"));
+            let again = format!("--seconds {}{}", self.seconds, faults.unwrap_or_default());
+            println!("seed {seed} (again: torture --seed {seed} {again})");
             let report = run(&RunSettings {
                 seed,
                 length: Duration::from_secs(self.seconds),
+                faults: self.faults.clone().unwrap_or_default(),
                 rate: self.rate,
                 folder: self.folder.clone(),
                 keep: self.keep,

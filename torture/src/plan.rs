@@ -1,7 +1,7 @@
 //! Draws the faults of a run from its seed. The same seed gives the same faults at the same times; what they meet differs
 //! from run to run, since processes and servers are real.
 
-use std::time::Duration;
+use std::{fmt, str::FromStr, time::Duration};
 
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde::Serialize;
@@ -215,9 +215,46 @@ const HEALED_WITHIN: Duration = Duration::from_secs(3);
 /// Before the first fault, so that there is something to lose.
 const CALM: Duration = Duration::from_secs(2);
 
+/// Kinds of faults that were chosen: comma-separated names of [`KINDS`]. All, where none was.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChosenKinds(Vec<&'static str>);
+
+/// A text that names no kinds.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no kind of fault: choose from {all}, with commas between", all = KINDS.join(", "))]
+pub struct ChosenKindsError(String);
+
+impl FromStr for ChosenKinds {
+    type Err = ChosenKindsError;
+
+    fn from_str(text: &str) -> Result<Self, ChosenKindsError> {
+        let kind = |name: &str| KINDS.into_iter().find(|kind| *kind == name.trim());
+        let kinds = text
+            .split(',')
+            .map(|name| kind(name).ok_or_else(|| ChosenKindsError(name.to_owned())));
+        kinds.collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl fmt::Display for ChosenKinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(","))
+    }
+}
+
+impl ChosenKinds {
+    fn deal(&self, kind: &str, first_deck: bool) -> bool {
+        if self.0.is_empty() {
+            first_deck || !HEAVY.contains(&kind)
+        } else {
+            self.0.contains(&kind)
+        }
+    }
+}
+
 /// The faults of a run. Kinds are dealt like cards, so that each comes about equally often; `clocks`: whether clocks can
-/// be shifted here.
-pub fn plan(seed: u64, length: Duration, clocks: bool) -> Vec<Step> {
+/// be shifted here. Nothing is inflicted where none of the chosen kinds can be.
+pub fn plan(seed: u64, length: Duration, chosen: &ChosenKinds, clocks: bool) -> Vec<Step> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut deck: Vec<&'static str> = Vec::new();
     let mut first_deck = true;
@@ -230,7 +267,7 @@ pub fn plan(seed: u64, length: Duration, clocks: bool) -> Vec<Step> {
             deck = KINDS
                 .into_iter()
                 .filter(|kind| clocks || !kind.starts_with("clock"))
-                .filter(|kind| first_deck || !HEAVY.contains(kind))
+                .filter(|kind| chosen.deal(kind, first_deck))
                 .filter(|kind| *kind != "kafka-kill" || kafka_dies)
                 .collect();
             deck.shuffle(&mut random);
@@ -298,6 +335,7 @@ fn draw(kind: &str, random: &mut StdRng) -> Fault {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::collections::BTreeSet;
 
@@ -305,16 +343,20 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
+    fn planned(seed: u64, clocks: bool) -> Vec<Step> {
+        plan(seed, MINUTE, &ChosenKinds::default(), clocks)
+    }
+
     #[test]
     fn a_seed_always_gives_the_same_faults() {
-        assert_eq!(plan(7, MINUTE, true), plan(7, MINUTE, true));
-        assert_ne!(plan(7, MINUTE, true), plan(8, MINUTE, true));
+        assert_eq!(planned(7, true), planned(7, true));
+        assert_ne!(planned(7, true), planned(8, true));
     }
 
     #[test]
     fn a_minute_has_every_kind_of_fault_but_perhaps_a_dead_broker() {
         for seed in 0..50 {
-            let kinds: BTreeSet<&str> = plan(seed, MINUTE, true).iter().map(|step| step.fault.kind()).collect();
+            let kinds: BTreeSet<&str> = planned(seed, true).iter().map(|step| step.fault.kind()).collect();
             let missing: Vec<&&str> = KINDS
                 .iter()
                 .filter(|kind| !kinds.contains(**kind) && **kind != "kafka-kill")
@@ -325,7 +367,26 @@ mod tests {
 
     #[test]
     fn where_clocks_cannot_be_shifted_none_is() {
-        let steps = plan(1, MINUTE, false);
+        let steps = planned(1, false);
         assert!(steps.iter().all(|step| !step.fault.kind().starts_with("clock")));
+    }
+
+    #[test]
+    fn only_what_was_chosen_is_inflicted_and_again_and_again() {
+        let chosen: ChosenKinds = "redis-flush, network-hold".parse().unwrap();
+        let steps = plan(1, MINUTE, &chosen, true);
+        let flushes = steps.iter().filter(|step| step.fault == Fault::RedisFlush).count();
+        assert!(flushes > 10, "{flushes}");
+        for step in steps {
+            assert!(["redis-flush", "network-hold"].contains(&step.fault.kind()), "{step:?}");
+        }
+    }
+
+    #[test]
+    fn a_kind_that_is_not_there_is_refused_by_its_name() {
+        for bad in ["redis-flush,flood", "flood", ""] {
+            let error = bad.parse::<ChosenKinds>().unwrap_err().to_string();
+            assert!(error.contains("network-lose-replies"), "{error}");
+        }
     }
 }

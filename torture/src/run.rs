@@ -29,7 +29,7 @@ use crate::{
     history::{self, Ask, Operation, Recorder},
     nemesis::{Losable, Nemesis},
     owner::{Owner, terms},
-    plan,
+    plan::{self, ChosenKinds},
     report::SeedReport,
     system::{System, SystemError},
     verdict,
@@ -48,6 +48,8 @@ pub struct RunSettings {
     pub seed: u64,
     /// How long faults begin.
     pub length: Duration,
+    /// Kinds of faults.
+    pub faults: ChosenKinds,
     /// New clients a second.
     pub rate: f64,
     /// Where logs and evidence lie.
@@ -196,7 +198,12 @@ impl Stage {
     }
 
     async fn play(self, settings: &RunSettings) -> Result<(SeedReport, Vec<Operation>), RunError> {
-        let steps = plan::plan(settings.seed, settings.length, self.system.shifts_clocks());
+        let steps = plan::plan(
+            settings.seed,
+            settings.length,
+            &settings.faults,
+            self.system.shifts_clocks(),
+        );
         let (stop_clients, stop_all) = (CancellationToken::new(), CancellationToken::new());
         let _ends_with_this = stop_all.clone().drop_guard();
         let watching = tokio::spawn({
