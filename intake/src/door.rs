@@ -178,6 +178,7 @@ impl Door {
             waiting: self.parts.campaigns.waiting(),
             kafka_open: !self.kafka_shut(),
             topic_shortened: self.parts.topic.is_shortened(),
+            producer_renewals: self.parts.producer.renewals(),
         }
     }
 

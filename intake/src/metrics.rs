@@ -1,7 +1,7 @@
 //! What an intake counts. Every series is resolved once, so that counting is one atomic addition.
 //! `docs/metrics.md` explains each.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -103,6 +103,7 @@ pub struct Metrics {
     waiting: Gauge,
     kafka_open: Gauge,
     topic_shortened: Gauge,
+    producer_renewals: Counter,
 }
 
 /// Numbers that are read when they are asked for.
@@ -116,6 +117,8 @@ pub struct Levels {
     pub kafka_open: bool,
     /// Whether the topic of claims was found to be made anew or cut back.
     pub topic_shortened: bool,
+    /// How often the Kafka producer was made anew because it was broken or stuck.
+    pub producer_renewals: u64,
 }
 
 impl Default for Metrics {
@@ -188,6 +191,12 @@ impl Metrics {
             "1 while the door is shut because the topic of claims was made anew or cut back",
             topic_shortened.clone(),
         );
+        let producer_renewals = Counter::default();
+        registry.register(
+            "producer_renewals",
+            "How often the Kafka producer was made anew because it was broken or nothing was acknowledged",
+            producer_renewals.clone(),
+        );
         Self {
             registry,
             claims,
@@ -202,6 +211,7 @@ impl Metrics {
             waiting,
             kafka_open,
             topic_shortened,
+            producer_renewals,
         }
     }
 
@@ -226,6 +236,9 @@ impl Metrics {
         self.waiting.set(levels.waiting.try_into().unwrap_or(i64::MAX));
         self.kafka_open.set(levels.kafka_open.into());
         self.topic_shortened.set(levels.topic_shortened.into());
+        self.producer_renewals
+            .inner()
+            .store(levels.producer_renewals, Ordering::Relaxed);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
         Ok(text)

@@ -1,29 +1,45 @@
 //! The producer: idempotent, `acks=all`; its answers tell what surely was not stored from what may have been.
 
+mod client;
+
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use arc_swap::ArcSwap;
 use rdkafka::{
-    ClientContext, Message, Statistics,
-    client::Client,
-    error::{KafkaError as ClientError, RDKafkaErrorCode},
-    message::{DeliveryResult, Header, OwnedHeaders},
-    producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer},
+    ClientConfig,
+    message::{Header, OwnedHeaders},
+    producer::BaseRecord,
 };
 use tokio::sync::oneshot;
 
+use self::client::{Client, Worn};
 use super::client::{KafkaError, base_config};
 use crate::settings::KafkaSettings;
 
-/// A producer; clones share it.
+/// How long records may fail, none being acknowledged, until they go through a new client: one has been seen that never
+/// connected again after its broker came back. Long enough that a broker's restart makes no new ones.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A producer; clones share it. Its client is made anew where it is broken or stuck, so that no process has to be started
+/// again for it.
 #[derive(Clone)]
 pub struct Producer {
-    inner: Arc<ThreadedProducer<Context>>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: ArcSwap<Client>,
+    config: ClientConfig,
+    /// How long a client tries to deliver a record.
+    delivery_timeout: Duration,
+    renewing: Mutex<()>,
+    renewals: AtomicU64,
 }
 
 /// What became of one record.
@@ -55,85 +71,6 @@ pub struct Outgoing<'a> {
     pub headers: Vec<(&'a str, Vec<u8>)>,
 }
 
-/// What the client tells between sends.
-#[derive(Default)]
-struct Context {
-    all_down: AtomicBool,
-    broken: AtomicBool,
-    transport_errors: AtomicU64,
-}
-
-/// Travels with a record through the client.
-struct Ticket {
-    answer: oneshot::Sender<Delivery>,
-    errors_before: u64,
-}
-
-impl ClientContext for Context {
-    fn error(&self, error: ClientError, reason: &str) {
-        self.transport_errors.fetch_add(1, Ordering::Relaxed);
-        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
-            self.broken.store(true, Ordering::Relaxed);
-            tracing::error!(
-                reason,
-                "kafka producer is broken for good: this process has to be started again"
-            );
-            return;
-        }
-        let lost_all = error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown);
-        if lost_all && !self.all_down.swap(true, Ordering::Relaxed) {
-            tracing::warn!(reason, "kafka producer lost every broker");
-        } else {
-            tracing::debug!(%error, reason, "kafka producer error");
-        }
-    }
-
-    fn stats(&self, statistics: Statistics) {
-        if statistics.brokers.values().any(|broker| broker.state == "UP") {
-            self.back_up();
-        }
-    }
-}
-
-impl Context {
-    fn back_up(&self) {
-        if self.all_down.swap(false, Ordering::Relaxed) {
-            tracing::info!("kafka producer reached a broker again");
-        }
-    }
-}
-
-impl ProducerContext for Context {
-    type DeliveryOpaque = Box<Ticket>;
-
-    fn delivery(&self, result: &DeliveryResult<'_>, ticket: Box<Ticket>) {
-        let delivery = match result {
-            Ok(message) => {
-                self.back_up();
-                Delivery::Acknowledged {
-                    partition: message.partition(),
-                    offset: message.offset(),
-                }
-            }
-            Err((error, _)) => {
-                let disturbed = self.transport_errors.load(Ordering::Relaxed) != ticket.errors_before;
-                judge_failure(error, disturbed)
-            }
-        };
-        // The asker may be gone; the record's fate does not depend on it.
-        let _ = ticket.answer.send(delivery);
-    }
-}
-
-/// The client does not tell whether an earlier send of a failed record is unanswered. Only a size that the broker
-/// refuses is refused alike by every send; anything else may hide a send that was stored.
-fn judge_failure(error: &ClientError, disturbed: bool) -> Delivery {
-    match error.rdkafka_error_code() {
-        Some(RDKafkaErrorCode::MessageSizeTooLarge) if !disturbed => Delivery::NotStored(error.to_string()),
-        _ => Delivery::Unknown(error.to_string()),
-    }
-}
-
 impl Producer {
     /// For many small records; `delivery_timeout` bounds how long the client tries (`publishTimeout`).
     pub fn start(settings: &KafkaSettings, delivery_timeout: Duration) -> Result<Self, KafkaError> {
@@ -160,22 +97,24 @@ impl Producer {
             .set("enable.sparse.connections", "false")
             // Tells that a broker is back although nothing is sent.
             .set("statistics.interval.ms", "1000");
-        let inner = config
-            .create_with_context(Context::default())
-            .map_err(|error| KafkaError::Unsuitable(format!("the Kafka producer cannot be made: {error}")))?;
-        Ok(Self { inner: Arc::new(inner) })
+        let client = Client::start(&config, true)?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                client: ArcSwap::from_pointee(client),
+                config,
+                delivery_timeout,
+                renewing: Mutex::default(),
+                renewals: AtomicU64::new(0),
+            }),
+        })
     }
 
     /// Hands the record over at once (never waits for room); the answer comes through the receiver. A full queue is
     /// [`Delivery::NotStored`]. A receiver that closes without an answer means unknown.
     pub fn send(&self, record: &Outgoing<'_>) -> oneshot::Receiver<Delivery> {
+        let client = self.shared.client();
         let (answer, receiver) = oneshot::channel();
-        let ticket = Box::new(Ticket {
-            answer,
-            errors_before: self.context().transport_errors.load(Ordering::Relaxed),
-        });
-        let mut message: BaseRecord<'_, [u8], [u8], Box<Ticket>> =
-            BaseRecord::with_opaque_to(record.topic, ticket).payload(record.value);
+        let mut message = BaseRecord::with_opaque_to(record.topic, client.ticket(answer)).payload(record.value);
         if let Some(key) = record.key {
             message = message.key(key);
         }
@@ -191,75 +130,73 @@ impl Producer {
                 });
             message = message.headers(headers);
         }
-        if let Err((error, refused)) = self.inner.send(message) {
-            let _ = refused
-                .delivery_opaque
-                .answer
-                .send(Delivery::NotStored(error.to_string()));
-        }
+        client.send(message);
         receiver
     }
 
     /// False while the client has lost every broker: it says so at once, long before a delivery times out. True again
-    /// within a second after it reached one. Also false once it [is broken](Self::is_broken).
+    /// within a second after it reached one. Also false while the client has given up for good, until the next record.
     pub fn brokers_up(&self) -> bool {
-        !self.context().all_down.load(Ordering::Relaxed) && !self.is_broken()
+        self.shared.client.load().brokers_up()
     }
 
-    /// Whether the client has given up for good, as an idempotent producer does when the broker's account of its records
-    /// cannot be brought together with its own: only a new process sends again.
-    pub fn is_broken(&self) -> bool {
-        self.context().broken.load(Ordering::Relaxed)
+    /// How often its client was made anew.
+    pub fn renewals(&self) -> u64 {
+        self.shared.renewals.load(Ordering::Relaxed)
     }
 
     /// Waits until all that was sent has its answer, at most `limit`.
     pub async fn flush(&self, limit: Duration) -> Result<(), KafkaError> {
-        let inner = self.inner.clone();
-        let flushed = tokio::task::spawn_blocking(move || inner.flush(limit)).await;
+        let client = self.shared.client.load_full();
+        let flushed = tokio::task::spawn_blocking(move || client.flush(limit)).await;
         match flushed {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(KafkaError::unavailable("flush the producer", error)),
             Err(error) => Err(KafkaError::unavailable("flush the producer", error)),
         }
     }
-
-    fn context(&self) -> &Context {
-        let client: &Client<Context> = self.inner.client();
-        client.context()
-    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fatal_error_is_not_mended_by_a_broker_that_is_there() {
-        let context = Context::default();
-        context.error(ClientError::Global(RDKafkaErrorCode::AllBrokersDown), "gone");
-        assert!(!context.broken.load(Ordering::Relaxed));
-        context.error(ClientError::Global(RDKafkaErrorCode::Fatal), "out of order");
-        context.back_up();
-        assert!(context.broken.load(Ordering::Relaxed));
+impl Shared {
+    /// The client for the next record.
+    fn client(&self) -> Arc<Client> {
+        let client = self.client.load_full();
+        match client.worn(Instant::now(), self.patience()) {
+            Some(worn) => self.renewed(client, worn),
+            None => client,
+        }
     }
 
-    #[test]
-    fn only_a_size_that_every_send_would_meet_is_surely_not_stored() {
-        let failure = |code| ClientError::MessageProduction(code);
-        let too_large = failure(RDKafkaErrorCode::MessageSizeTooLarge);
-        assert!(matches!(judge_failure(&too_large, false), Delivery::NotStored(_)));
-        assert!(matches!(judge_failure(&too_large, true), Delivery::Unknown(_)));
-        for code in [
-            RDKafkaErrorCode::MessageTimedOut,
-            RDKafkaErrorCode::TopicAuthorizationFailed,
-            RDKafkaErrorCode::NotEnoughReplicasAfterAppend,
-            RDKafkaErrorCode::RequestTimedOut,
-            RDKafkaErrorCode::BrokerTransportFailure,
-        ] {
-            assert!(
-                matches!(judge_failure(&failure(code), false), Delivery::Unknown(_)),
-                "{code:?}"
-            );
+    fn patience(&self) -> Duration {
+        // A record that is not answered fails only then.
+        PATIENCE.max(self.delivery_timeout * 4)
+    }
+
+    /// One at a time: who finds another at it goes on with what there is.
+    fn renewed(&self, old: Arc<Client>, worn: Worn) -> Arc<Client> {
+        let Ok(_renewing) = self.renewing.try_lock() else {
+            return old;
+        };
+        let now = self.client.load_full();
+        if !Arc::ptr_eq(&now, &old) {
+            return now;
         }
+        let new = match Client::start(&self.config, false) {
+            Ok(new) => Arc::new(new),
+            Err(error) => {
+                tracing::error!(%error, ?worn, "kafka producer is of no use, and no new one can be made");
+                return old;
+            }
+        };
+        tracing::warn!(?worn, "kafka producer was made anew");
+        self.client.store(new.clone());
+        self.renewals.fetch_add(1, Ordering::Relaxed);
+        drop(now);
+        // What it has may still be stored, and its askers wait for the answer. Ending it takes time.
+        let limit = self.delivery_timeout;
+        std::thread::spawn(move || {
+            let _ = old.flush(limit);
+        });
+        new
     }
 }

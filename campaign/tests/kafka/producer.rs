@@ -91,3 +91,25 @@ async fn the_loss_of_every_broker_is_known_at_once_and_so_is_their_return() {
     ));
     producer.flush(LIMIT).await.unwrap();
 }
+
+/// As one did whose broker had come back: it failed on and on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_that_gets_nothing_through_is_made_anew_and_sends_again() {
+    let (_, naming) = installation().await;
+    let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
+    let producer = Producer::start(&proxy.kafka_settings(), Duration::from_millis(500)).unwrap();
+    let topic = naming.requests_topic();
+    let acknowledged = async || matches!(producer.send(&to(&topic)).await, Ok(Delivery::Acknowledged { .. }));
+    assert!(acknowledged().await);
+    assert_eq!(producer.renewals(), 0);
+
+    proxy.refuse();
+    eventually(LIMIT * 3, "it is made anew", async || {
+        assert!(!acknowledged().await, "nobody can acknowledge");
+        producer.renewals() > 0
+    })
+    .await;
+    proxy.restore();
+    eventually(LIMIT, "the new one sends", acknowledged).await;
+    eventually(LIMIT, "it knows its broker", async || producer.brokers_up()).await;
+}
