@@ -97,10 +97,10 @@ async fn the_loss_of_every_broker_is_known_at_once_and_so_is_their_return() {
 async fn a_producer_that_gets_nothing_through_is_made_anew_and_sends_again() {
     let (_, naming) = installation().await;
     let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
-    let producer = Producer::start(&proxy.kafka_settings(), Duration::from_millis(500)).unwrap();
+    let producer = Producer::start(&proxy.kafka_settings(), Duration::from_secs(5)).unwrap();
     let topic = naming.requests_topic();
     let acknowledged = async || matches!(producer.send(&to(&topic)).await, Ok(Delivery::Acknowledged { .. }));
-    assert!(acknowledged().await);
+    eventually(LIMIT, "it sends", acknowledged).await;
     assert_eq!(producer.renewals(), 0);
 
     proxy.refuse();
