@@ -305,7 +305,7 @@ impl Worker {
         let offsets = CancellationToken::new();
         let assignment = self.persistence.assignment.clone();
         let projected = self.projection.assignment.clone();
-        let writers = [assignment.clone(), projected.clone()].map(|assignment| {
+        let [of_claims, of_events] = [assignment.clone(), projected.clone()].map(|assignment| {
             let offsets = offsets.clone();
             tokio::spawn(async move { assignment.write_offsets(&offsets).await })
         });
@@ -316,18 +316,23 @@ impl Worker {
         let topic_watch = tokio::spawn(self.topic_watch.run(stop.clone()));
         let projection = tokio::spawn(self.projection.run(self.lifecycle, stop.clone()));
         let dispatcher = tokio::spawn(Dispatcher::run(self.persistence.clone(), self.claims, stop.clone()));
-        let (swept, relayed, watched, projecting, dispatched) = tokio::join!(
-            part_ends("sweeper", sweeper, &stop, |()| Ok(())),
-            part_ends("relay", relay, &stop, |()| Ok(())),
-            part_ends("topic watch", topic_watch, &stop, |()| Ok(())),
-            part_ends("projection", projection, &stop, |_| Ok(())),
-            part_ends("dispatcher", dispatcher, &stop, |result| result.map_err(RunError::from)),
+        let working = async {
+            let (swept, relayed, watched, projecting, dispatched) = tokio::join!(
+                part_ends("sweeper", sweeper, &stop, |()| Ok(())),
+                part_ends("relay", relay, &stop, |()| Ok(())),
+                part_ends("topic watch", topic_watch, &stop, |()| Ok(())),
+                part_ends("projection", projection, &stop, |_| Ok(())),
+                part_ends("dispatcher", dispatcher, &stop, |result| result.map_err(RunError::from)),
+            );
+            offsets.cancel();
+            dispatched.and(swept).and(relayed).and(watched).and(projecting)
+        };
+        let (worked, claims_written, events_written) = tokio::join!(
+            working,
+            part_ends("offsets of the claims", of_claims, &stop, |()| Ok(())),
+            part_ends("offsets of the events", of_events, &stop, |()| Ok(())),
         );
 
-        offsets.cancel();
-        for writer in writers {
-            let _ = writer.await;
-        }
         drop(self.persistence);
         for assignment in [assignment, projected] {
             if let Some(assignment) = Arc::into_inner(assignment) {
@@ -340,7 +345,7 @@ impl Worker {
         serving.cancel();
         beside.close();
         beside.wait().await;
-        dispatched.and(swept).and(relayed).and(watched).and(projecting)
+        worked.and(claims_written).and(events_written)
     }
 }
 
