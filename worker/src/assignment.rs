@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backoff::{Backoff, pause},
     partition::{PartitionWindow, Receipt, Standing, WindowLimits},
-    silence::Waiting,
+    silence::{Waiting, left_to_the_client},
 };
 
 /// How often the stored offsets are looked at without a cause: after Postgres was put back, nothing else would tell a
@@ -425,14 +425,14 @@ impl Assignment {
         self.backlog.set(i64::try_from(claims).unwrap_or(i64::MAX));
     }
 
-    /// The partitions of ours that could go on, and where.
+    /// The partitions of ours that could go on and wait for the client, and where.
     pub fn waiting(&self) -> Waiting {
         let ours = self.partitions();
         let awaits = ours
             .windows
             .iter()
             .filter_map(|(&partition, window)| Some((partition, window.awaits()?)));
-        awaits.collect()
+        left_to_the_client(awaits.collect(), self.consumer.handed_over().as_ref())
     }
 
     /// Joins the group with a new client: all partitions are assigned again.

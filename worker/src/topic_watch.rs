@@ -59,9 +59,11 @@ impl TopicWatch {
             let looks = async {
                 let (waiting, watermarks) = self.read(&self.claims).await?;
                 self.look(&watermarks).await?;
-                self.wake(&self.claims, claims.look(&waiting, &watermarks));
+                self.wake(&self.claims, &claims.look(&waiting, &watermarks), &waiting, &watermarks)
+                    .await?;
                 let (waiting, watermarks) = self.read(&self.events).await?;
-                self.wake(&self.events, events.look(&waiting, &watermarks));
+                self.wake(&self.events, &events.look(&waiting, &watermarks), &waiting, &watermarks)
+                    .await?;
                 Ok::<(), WatchError>(())
             };
             tokio::select! {
@@ -102,9 +104,22 @@ impl TopicWatch {
     }
 
     /// Begins anew with a client that does not deliver what is there.
-    fn wake(&self, assignment: &Assignment, silent: Vec<i32>) {
-        if silent.is_empty() {
-            return;
+    async fn wake(
+        &self,
+        assignment: &Assignment,
+        silent: &[i32],
+        waiting: &Waiting,
+        watermarks: &HashMap<i32, Watermarks>,
+    ) -> Result<(), WatchError> {
+        let (from, to): (HashMap<i32, i64>, HashMap<i32, i64>) = silent
+            .iter()
+            .filter_map(|partition| {
+                let (&(_, next), marks) = (waiting.get(partition)?, watermarks.get(partition)?);
+                Some(((*partition, next.max(marks.low)), (*partition, marks.high)))
+            })
+            .unzip();
+        if from.is_empty() || !self.reader.holds_record(assignment.topic(), from, to).await? {
+            return Ok(());
         }
         self.metrics.consumers_renewed.inc();
         tracing::warn!(
@@ -113,5 +128,6 @@ impl TopicWatch {
             "partitions deliver nothing though there is something: their consumer joins anew"
         );
         assignment.renew();
+        Ok(())
     }
 }

@@ -167,6 +167,8 @@ fn partitions(list: &TopicPartitionList) -> Vec<i32> {
 pub struct GroupConsumer {
     shared: Arc<Shared>,
     topic: String,
+    /// Only to look at: the receiver ends with the poll thread.
+    events: mpsc::WeakSender<ConsumerEvent>,
     left: oneshot::Receiver<()>,
 }
 
@@ -204,6 +206,7 @@ impl GroupConsumer {
         let member = Self {
             shared: maker.shared.clone(),
             topic: topic.to_owned(),
+            events: maker.events.downgrade(),
             left,
         };
         std::thread::Builder::new()
@@ -239,6 +242,14 @@ impl GroupConsumer {
         if running {
             self.with_client("resume", partition, |client| client.resume(&self.one(partition)));
         }
+    }
+
+    /// Where the next record of each started partition is awaited from the client; what lies before that is in the channel, or
+    /// was. `None`: the channel is full, so nothing can come, whatever there is.
+    pub fn handed_over(&self) -> Option<HashMap<i32, i64>> {
+        // Without its thread nothing comes either.
+        let room = self.events.upgrade().is_some_and(|events| events.capacity() > 0);
+        room.then(|| next_offsets(&self.shared.stands()))
     }
 
     /// Joins the group with a new client, as a process does that is started again: for a client that delivers nothing though
@@ -435,6 +446,16 @@ fn accept(stands: &mut HashMap<i32, Stand>, partition: i32, offset: i64) -> bool
         }
         _ => false,
     }
+}
+
+fn next_offsets(stands: &HashMap<i32, Stand>) -> HashMap<i32, i64> {
+    stands
+        .iter()
+        .filter_map(|(&partition, &stand)| match stand {
+            Stand::Held => None,
+            Stand::Seeking(next) | Stand::Running(next) => Some((partition, next)),
+        })
+        .collect()
 }
 
 fn copy(message: &BorrowedMessage<'_>) -> ConsumedRecord {

@@ -3,6 +3,10 @@
 use std::{
     collections::HashMap,
     ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -116,6 +120,24 @@ impl TopicReader {
             reader.read_blocking(&topic, &from, &to, each)
         })
         .await
+    }
+
+    /// Whether there is a record that a consumer is given, at `from` or later and before `to`, in any of the partitions.
+    /// Offsets alone do not tell: a transaction's marker has one, and nobody is given it.
+    pub async fn holds_record(
+        &self,
+        topic: &str,
+        from: HashMap<i32, i64>,
+        to: HashMap<i32, i64>,
+    ) -> Result<bool, KafkaError> {
+        let holds = Arc::new(AtomicBool::new(false));
+        let found = holds.clone();
+        self.read(topic, from, to, move |_, _, _| {
+            found.store(true, Ordering::Release);
+            ControlFlow::Break(())
+        })
+        .await?;
+        Ok(holds.load(Ordering::Acquire))
     }
 
     fn consumer(&self) -> Result<BaseConsumer<Quiet>, KafkaError> {

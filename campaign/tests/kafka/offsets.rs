@@ -97,6 +97,8 @@ async fn offsets_that_hold_no_record_are_passed_over() {
         let found = Arc::new(Mutex::new(Vec::new()));
         let sink = found.clone();
         let (from, to) = (HashMap::from([(partition, from)]), HashMap::from([(partition, 4)]));
+        let holds = reader.holds_record(&topic, from.clone(), to.clone()).await.unwrap();
+        assert_eq!(holds, !expected.is_empty());
         reader
             .read(&topic, from, to, move |_, offset, _| {
                 sink.lock().unwrap().push(offset);
