@@ -27,7 +27,7 @@ pub struct KindLabel {
 }
 
 /// What is tried again.
-const RETRIES: [&str; 11] = [
+const RETRIES: [&str; 13] = [
     "postgres",
     "redis",
     "lock",
@@ -39,6 +39,8 @@ const RETRIES: [&str; 11] = [
     "settle",
     "relay",
     "projection",
+    "watch_claims",
+    "watch_events",
 ];
 
 /// The worker's counters; clones share them.

@@ -1,8 +1,10 @@
-//! Looks whether the topic of claims still reaches what was consumed of it. If it does not, it was made anew or cut back, and
-//! what is stored in it below `consumed` would be read by nobody: the doors have to be shut until somebody has decided what
-//! becomes of it. Doors find it by their own acknowledgements, too; this one also looks while nobody claims.
+//! Looks at both topics again and again, each for itself: one that cannot be read hides nothing of the other.
 //!
-//! Beside that it looks whether all partitions of ours deliver what they have (`silence`).
+//! Does the topic of claims still reach what was consumed of it? If it does not, it was made anew or cut back, and what is
+//! stored in it below `consumed` would be read by nobody: the doors have to be shut until somebody has decided what becomes
+//! of it. Doors find it by their own acknowledgements, too; this one also looks while nobody claims.
+//!
+//! Do all partitions of ours deliver what they have (`silence`)?
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -44,57 +46,87 @@ pub struct TopicWatch {
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// Postgres.
-    #[error("watch the topic of claims: {0}")]
+    #[error("watch a topic: {0}")]
     Database(#[from] DatabaseError),
     /// Kafka.
-    #[error("watch the topic of claims: {0}")]
+    #[error("watch a topic: {0}")]
     Kafka(#[from] KafkaError),
 }
 
+/// Which topic is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watched {
+    Claims,
+    Events,
+}
+
+impl Watched {
+    /// As `coupon_worker_retries_total` names a look that failed.
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Claims => "watch_claims",
+            Self::Events => "watch_events",
+        }
+    }
+}
+
 impl TopicWatch {
-    /// Looks again and again until `stop` is cancelled. What cannot be read says nothing.
+    /// Looks again and again until `stop` is cancelled.
     pub async fn run(self, stop: CancellationToken) {
-        let (mut claims, mut events) = (Silence::default(), Silence::default());
+        tokio::join!(self.watch(Watched::Claims, &stop), self.watch(Watched::Events, &stop));
+    }
+
+    async fn watch(&self, watched: Watched, stop: &CancellationToken) {
+        let assignment = match watched {
+            Watched::Claims => &self.claims,
+            Watched::Events => &self.events,
+        };
+        let mut silence = Silence::default();
+        let mut failing = false;
         loop {
-            let looks = async {
-                let (waiting, watermarks) = self.read(&self.claims).await?;
-                self.look(&watermarks).await?;
-                self.wake(&self.claims, &claims.look(&waiting, &watermarks), &waiting, &watermarks)
-                    .await?;
-                let (waiting, watermarks) = self.read(&self.events).await?;
-                self.wake(&self.events, &events.look(&waiting, &watermarks), &waiting, &watermarks)
-                    .await?;
-                Ok::<(), WatchError>(())
-            };
-            tokio::select! {
-                looked = looks => if let Err(error) = looked {
-                    tracing::debug!(%error, "the topics could not be looked at");
-                },
+            let looked = tokio::select! {
+                looked = self.look(watched, assignment, &mut silence) => looked,
                 () = stop.cancelled() => return,
+            };
+            if let Err(error) = &looked {
+                self.metrics.retry(watched.kind());
+                // Only the change is told: an outage of an hour is one line.
+                if !failing {
+                    tracing::warn!(%error, topic = assignment.topic(), "a topic cannot be looked at, what was known of it holds");
+                }
             }
-            if !pause(LOOK.mul_f64(rand::random_range(0.8..1.2)), &stop).await {
+            failing = looked.is_err();
+            if !pause(LOOK.mul_f64(rand::random_range(0.8..1.2)), stop).await {
                 return;
             }
         }
     }
 
-    /// Where our partitions wait, read before the watermarks: what lies between the two is no silence.
-    async fn read(&self, assignment: &Assignment) -> Result<(Waiting, HashMap<i32, Watermarks>), KafkaError> {
+    async fn look(&self, watched: Watched, assignment: &Assignment, silence: &mut Silence) -> Result<(), WatchError> {
+        // Read before the watermarks: what lies between the two is no silence.
         let waiting = assignment.waiting();
-        let watermarks = self.reader.watermarks(assignment.topic()).await?;
-        Ok((waiting, watermarks))
+        let watermarks = self.reader.watermarks(assignment.topic()).await;
+        let judged = match watched {
+            Watched::Claims => self.judge_claims(watermarks.as_ref().ok()).await,
+            Watched::Events => Ok(()),
+        };
+        let watermarks = watermarks?;
+        let silent = silence.look(&waiting, &watermarks);
+        self.wake(assignment, &silent, &waiting, &watermarks).await?;
+        judged
     }
 
-    /// Whether the topic of claims is shortened. `watermarks` were read before.
-    async fn look(&self, watermarks: &HashMap<i32, Watermarks>) -> Result<(), WatchError> {
+    /// Whether the topic of claims is shortened. `watermarks` were read before; without them holds what Postgres was told.
+    async fn judge_claims(&self, watermarks: Option<&HashMap<i32, Watermarks>>) -> Result<(), WatchError> {
         let topic = self.claims.topic();
         let standing = self.database.topic_standing(topic).await?;
-        let found = match standing.shortened {
-            Some(_) => None,
-            None => self.reader.past_end(topic, &standing.consumed, watermarks).await?,
-        };
-        let shortened = standing.shortened.is_some() || found.is_some();
-        self.metrics.topic_shortened.set(shortened.into());
+        if standing.shortened.is_some() {
+            self.metrics.topic_shortened.set(1);
+            return Ok(());
+        }
+        let Some(watermarks) = watermarks else { return Ok(()) };
+        let found = self.reader.past_end(topic, &standing.consumed, watermarks).await?;
+        self.metrics.topic_shortened.set(found.is_some().into());
         if let Some(found) = found
             && self.database.report_shortened(topic, found).await?
         {
