@@ -27,7 +27,7 @@ pub struct Cli {
     /// How long faults are inflicted, a seed.
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
-    /// Only these kinds of faults, with commas between, as often as time allows: to look for one bug.
+    /// Only these kinds of faults, with commas between, again and again: to look for one bug.
     #[arg(long, conflicts_with = "resume")]
     pub faults: Option<ChosenKinds>,
     /// New clients a second.
