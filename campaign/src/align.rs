@@ -236,14 +236,14 @@ impl Aligner {
 
     async fn shrink(&self, row: &CampaignRow, terms: &CampaignTerms) -> Result<Change, AlignError> {
         let revision = row.revision + 1;
-        let wanted = CampaignRow {
-            terms: terms.clone(),
+        let ahead = CampaignRow {
+            terms: no_more_open(&row.terms, terms),
             revision,
             ..row.clone()
         };
         let quantity = match self
             .state
-            .configure_ahead(&row.name, &configuration_of(&wanted, row.epoch))
+            .configure_ahead(&row.name, &configuration_of(&ahead, row.epoch))
             .await?
         {
             Configured::Set { quantity, .. } => quantity,
@@ -294,6 +294,18 @@ fn in_milliseconds(terms: &CampaignTerms) -> CampaignTerms {
     }
 }
 
+/// `wanted`, but never open where `row` is shut: what Redis may be told before Postgres is. Whoever finds the row paused
+/// relies on the door being shut, and ends the campaign once nothing is on its way.
+fn no_more_open(row: &CampaignTerms, wanted: &CampaignTerms) -> CampaignTerms {
+    CampaignTerms {
+        paused: row.paused || wanted.paused,
+        // None is before every time.
+        opens_at: row.opens_at.max(wanted.opens_at),
+        closes_at: [row.closes_at, wanted.closes_at].into_iter().flatten().min(),
+        ..wanted.clone()
+    }
+}
+
 enum Change {
     Made(CampaignTerms),
     StartAnew,
@@ -311,4 +323,54 @@ fn agrees(numbers: &StateNumbers, wanted: &Configuration) -> bool {
         && numbers.opens_at == wanted.opens_at
         && numbers.closes_at == wanted.closes_at
         && (numbers.status == StateStatus::Paused) == wanted.paused
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+    use crate::postgres::campaign::{OnCancel, OnDeadLetter};
+
+    fn terms(quantity: i64, paused: bool, opens_at: Option<i64>, closes_at: Option<i64>) -> CampaignTerms {
+        let at = |second: Option<i64>| second.map(|second| Timestamp::from_second(second).unwrap());
+        CampaignTerms {
+            quantity,
+            ttl_ms: 60_000,
+            opens_at: at(opens_at),
+            closes_at: at(closes_at),
+            paused,
+            on_cancel: OnCancel::Restock,
+            on_dead_letter: OnDeadLetter::Park,
+            code_prefix: String::new(),
+            valid_for_ms: None,
+            details: serde_json::Value::Null,
+        }
+    }
+
+    #[test]
+    fn what_redis_is_told_ahead_is_open_only_when_both_terms_are() {
+        for (row, wanted, ahead) in [
+            ((false, None, None), (false, None, None), (false, None, None)),
+            ((true, None, None), (false, None, None), (true, None, None)),
+            ((false, None, None), (true, None, None), (true, None, None)),
+            ((false, Some(5), None), (false, None, None), (false, Some(5), None)),
+            ((false, Some(5), None), (false, Some(3), None), (false, Some(5), None)),
+            ((false, Some(5), None), (false, Some(7), None), (false, Some(7), None)),
+            ((false, None, Some(9)), (false, None, None), (false, None, Some(9))),
+            ((false, None, Some(9)), (false, None, Some(12)), (false, None, Some(9))),
+            ((false, None, None), (false, None, Some(12)), (false, None, Some(12))),
+            (
+                (false, Some(1), Some(2)),
+                (false, Some(3), Some(4)),
+                (false, Some(3), Some(2)),
+            ),
+        ] {
+            let of = |quantity, (paused, opens_at, closes_at)| terms(quantity, paused, opens_at, closes_at);
+            assert_eq!(
+                no_more_open(&of(10, row), &of(5, wanted)),
+                of(5, ahead),
+                "{row:?} {wanted:?}"
+            );
+        }
+    }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod abandon;
+mod align;
 mod campaigns;
 mod dead_letters;
 mod migrations;
