@@ -211,7 +211,8 @@ pub fn published(delivery: &Delivery, elapsed: Duration, publish_timeout: Durati
 }
 
 /// Whether an acknowledgement proves that the topic was made anew or cut back: the record lies below what was consumed of
-/// its partition before it was sent.
+/// its partition before it was sent. Where the broker has recognized a record that was sent twice, the client library
+/// knows no offset and gives a negative one: that is an acknowledgement, and proves nothing.
 pub fn below_consumed(delivery: &Delivery, consumed: &HashMap<i32, i64>) -> Option<PastEnd> {
     let Delivery::Acknowledged { partition, offset } = *delivery else {
         return None;
@@ -219,7 +220,7 @@ pub fn below_consumed(delivery: &Delivery, consumed: &HashMap<i32, i64>) -> Opti
     let consumed = consumed
         .get(&partition)
         .copied()
-        .filter(|&consumed| offset < consumed)?;
+        .filter(|consumed| (0..*consumed).contains(&offset))?;
     Some(PastEnd {
         partition,
         consumed,
@@ -258,6 +259,9 @@ mod tests {
         partition: 3,
         offset: 7,
     };
+
+    /// What the client library calls an invalid offset.
+    const UNKNOWN_OFFSET: i64 = -1001;
 
     fn request(n: u128) -> RequestId {
         RequestId(Uuid::from_u128(n))
@@ -319,18 +323,22 @@ mod tests {
     #[test]
     fn only_an_offset_below_what_was_consumed_proves_a_shortened_topic() {
         let unknown = Delivery::Unknown("timed out".into());
-        for (delivery, consumed, proven) in [
-            (&ACKNOWLEDGED, vec![(3, 8)], true),
-            (&ACKNOWLEDGED, vec![(3, 7)], false),
-            (&ACKNOWLEDGED, vec![(2, 8)], false),
-            (&ACKNOWLEDGED, vec![], false),
-            (&unknown, vec![(3, 8)], false),
+        let at = |offset| Delivery::Acknowledged { partition: 3, offset };
+        for (delivery, consumed, end) in [
+            (&ACKNOWLEDGED, vec![(3, 8)], Some(8)),
+            (&ACKNOWLEDGED, vec![(3, 7)], None),
+            (&ACKNOWLEDGED, vec![(2, 8)], None),
+            (&ACKNOWLEDGED, vec![], None),
+            (&unknown, vec![(3, 8)], None),
+            (&at(0), vec![(3, 8)], Some(1)),
+            (&at(-1), vec![(3, 8)], None),
+            (&at(UNKNOWN_OFFSET), vec![(3, 8)], None),
         ] {
             let found = below_consumed(delivery, &consumed.iter().copied().collect());
-            let expected = proven.then_some(PastEnd {
+            let expected = end.map(|end| PastEnd {
                 partition: 3,
                 consumed: 8,
-                end: 8,
+                end,
             });
             assert_eq!(found, expected, "{delivery:?} {consumed:?}");
         }
