@@ -227,7 +227,9 @@ impl Rebuilder {
             SnapshotStart::Superseded => return Err(Stop::Superseded),
         };
         // Offsets that Kafka does not have any more cannot be compared with cuts: better shut than wrong.
-        if let Some(found) = self.reader.past_end(&topic, snapshot.consumed(), &watermarks).await? {
+        let consumed = snapshot.consumed().clone();
+        let past_end = self.reader.past_end(&topic, &consumed, &watermarks);
+        if let Some(found) = snapshot.kept_while(past_end).await?? {
             return Err(Stop::Failed(ahead_of_kafka(campaign, topic, found)));
         }
 
@@ -282,6 +284,8 @@ impl Rebuilder {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(_) => ControlFlow::Break(()),
             },
+            // Nobody waits for them any more.
+            _ if found.is_closed() => ControlFlow::Break(()),
             // Other campaigns' records, and bytes that the worker will put to the dead letters.
             _ => ControlFlow::Continue(()),
         };
@@ -289,7 +293,8 @@ impl Rebuilder {
         let appending = async {
             let mut waiting: Vec<ClaimRecord> = Vec::new();
             let mut claims = 0;
-            while let Some((partition, offset, record)) = records.recv().await {
+            // Between two records of ours there may be gigabytes of other campaigns'.
+            while let Some((partition, offset, record)) = snapshot.kept_while(records.recv()).await? {
                 if is_stale(record.epoch, partition, offset, snapshot.cuts()) {
                     continue;
                 }

@@ -5,9 +5,13 @@
 //! REPEATABLE READ transaction takes its snapshot before it waits for the row; under a worker that persists without
 //! pause it would fail to serialize every time.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use sqlx::{Row, postgres::PgRow};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::{
     batch::read_batches,
@@ -23,9 +27,14 @@ use crate::{
     redis::state::RebuiltEntry,
 };
 
+/// How often a snapshot that waits for something else says that it lives. Many times within what the server grants to
+/// transactions that sit idle.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(3);
+
 /// The open transaction. Dropping it stores nothing.
 pub struct Snapshot {
     session: Session,
+    signs_of_life: Interval,
     campaign: CampaignRow,
     consumed: HashMap<i32, i64>,
     cuts: Cuts,
@@ -83,8 +92,11 @@ impl Database {
             .await?;
             let consumed = read_consumed(&mut session, topic).await?;
             let cuts = read_cuts(&mut session, campaign.id, Epoch(0)).await?;
+            let mut signs_of_life = interval(SIGN_OF_LIFE);
+            signs_of_life.set_missed_tick_behavior(MissedTickBehavior::Delay);
             Ok(SnapshotStart::Open(Box::new(Snapshot {
                 session,
+                signs_of_life,
                 campaign,
                 consumed,
                 cuts,
@@ -166,6 +178,25 @@ impl Snapshot {
             Ok(decided.into_keys().collect())
         })
         .await
+    }
+
+    /// Waits for `other`, which may take long, and keeps the session meanwhile. A process that is stopped gives no sign of
+    /// life: the server ends its transaction, and the campaign's row is free.
+    pub async fn kept_while<T>(&mut self, other: impl Future<Output = T>) -> Result<T, DatabaseError> {
+        tokio::pin!(other);
+        loop {
+            tokio::select! {
+                // First, also where `other` is always ready: it may be a trickle that ends no wait by itself.
+                biased;
+                _ = self.signs_of_life.tick() => {
+                    within("keep the snapshot of a rebuild", async {
+                        sqlx::query("SELECT 1").execute(&mut *self.session).await
+                    })
+                    .await?;
+                }
+                done = &mut other => return Ok(done),
+            }
+        }
     }
 
     /// Ends the moment of the rows and begins another one for what follows.

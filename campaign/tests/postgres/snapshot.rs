@@ -1,4 +1,7 @@
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use campaign::{
     identity::{Epoch, Instance},
@@ -9,6 +12,8 @@ use campaign::{
     },
     redis::state::RebuiltEntry,
 };
+
+use testkit::eventually::eventually;
 
 use crate::shop::{Shop, TOPIC, reservation, terms};
 
@@ -147,4 +152,39 @@ async fn a_snapshot_shows_one_moment_while_workers_persist() {
     assert_eq!(snapshot.consumed(), &HashMap::from([(0, 1)]));
     snapshot.commit().await.unwrap();
     assert_eq!(late.await.unwrap().issued, 2);
+}
+
+/// Waits until the session of the open transaction has run three statements, and calls `meanwhile` again and again.
+async fn three_statements(shop: &Shop, mut meanwhile: impl FnMut()) {
+    let mut watcher = shop.connection().await;
+    let mut starts = HashSet::new();
+    let limit = Duration::from_secs(25);
+    eventually(limit, "three statements of an open transaction", async || {
+        meanwhile();
+        let start: Option<String> = sqlx::query_scalar(
+            "SELECT max(query_start)::text FROM pg_stat_activity \
+             WHERE datname = current_database() AND state = 'idle in transaction'",
+        )
+        .fetch_one(&mut watcher)
+        .await
+        .unwrap();
+        starts.extend(start);
+        starts.len() >= 3
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_snapshot_that_waits_for_something_long_is_not_idle() {
+    let shop = Shop::open(1).await;
+    let epoch = raise(&shop).await;
+    let mut snapshot = begin(&shop, epoch, &[]).await.unwrap();
+    snapshot.kept_while(three_statements(&shop, || ())).await.unwrap();
+
+    // Nor where what it waits for comes bit by bit.
+    let (sent, mut received) = tokio::sync::mpsc::unbounded_channel();
+    let trickle = async move { three_statements(&shop, || sent.send(()).unwrap()).await };
+    let reading = async { while snapshot.kept_while(received.recv()).await.unwrap().is_some() {} };
+    tokio::join!(trickle, reading);
+    snapshot.commit().await.unwrap();
 }
