@@ -47,7 +47,14 @@ pub fn tell_shortened(topic: &str, found: PastEnd) {
 /// Accepts the topic of claims as it is. Answers the campaigns that were rebuilt; `None`: it was not shortened.
 pub async fn accept_topic(rebuilder: &Rebuilder) -> Result<Option<Vec<CampaignName>>, AcceptError> {
     let topic = rebuilder.naming.requests_topic();
-    rebuilder.reader.watermarks(&topic).await?;
+    let watermarks = rebuilder.reader.watermarks(&topic).await?;
+    let consumed = rebuilder.database.consumed(&topic).await?;
+    // Also one that was shortened once more after an earlier try had forgotten its offsets.
+    if let Some(found) = rebuilder.reader.past_end(&topic, &consumed, &watermarks).await?
+        && rebuilder.database.report_shortened(&topic, found).await?
+    {
+        tell_shortened(&topic, found);
+    }
     if !rebuilder.database.consume_anew(&topic).await? {
         return Ok(None);
     }

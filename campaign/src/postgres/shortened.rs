@@ -47,15 +47,16 @@ impl Database {
         .await
     }
 
-    /// Says that a topic was shortened. True if nobody had said so. A finding of before it was accepted says nothing any
-    /// more: `consumed` has begun again.
+    /// Says that a topic was shortened. True if nobody had said so, or if it was shortened once more since its offsets were
+    /// forgotten. A finding of before that says nothing any more: `consumed` has begun again.
     pub async fn report_shortened(&self, topic: &str, found: PastEnd) -> Result<bool, DatabaseError> {
         within("report a shortened topic", async {
             let mut session = self.session().await?;
             let done = sqlx::query(
                 "INSERT INTO shortened_topic (topic, partition, consumed, end_offset) SELECT $1, $2, $3, $4 \
                  WHERE EXISTS (SELECT 1 FROM consumed WHERE topic = $1 AND partition = $2 AND next_offset >= $3) \
-                 ON CONFLICT DO NOTHING",
+                 ON CONFLICT (topic) DO UPDATE SET partition = $2, consumed = $3, end_offset = $4, \
+                 found_at = statement_timestamp(), read_anew = false WHERE shortened_topic.read_anew",
             )
             .bind(topic)
             .bind(found.partition)
@@ -69,19 +70,23 @@ impl Database {
         .await
     }
 
-    /// Forgets how far a shortened topic was consumed: what it holds now is read from its beginning, and what was decided
-    /// stays decided. False: it was not shortened, and nothing is forgotten.
+    /// Forgets, once a finding, how far a shortened topic was consumed: what it holds now is read from its beginning, and
+    /// what was decided stays decided. False: it was not shortened, and nothing is forgotten.
     pub async fn consume_anew(&self, topic: &str) -> Result<bool, DatabaseError> {
         within("forget the offsets of a shortened topic", async {
             let mut session = self.session().await?;
             session.begin().await?;
-            let shortened = read_shortened(&mut session, topic).await?.is_some();
-            if shortened {
+            let first = sqlx::query("UPDATE shortened_topic SET read_anew = true WHERE topic = $1 AND NOT read_anew")
+                .bind(topic)
+                .execute(&mut *session)
+                .await?;
+            if first.rows_affected() > 0 {
                 sqlx::query("DELETE FROM consumed WHERE topic = $1")
                     .bind(topic)
                     .execute(&mut *session)
                     .await?;
             }
+            let shortened = read_shortened(&mut session, topic).await?.is_some();
             session.commit().await?;
             Ok(shortened)
         })

@@ -12,3 +12,4 @@ mod redemption;
 mod shop;
 mod shortened;
 mod snapshot;
+mod topic_recovery;

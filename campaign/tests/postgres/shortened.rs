@@ -58,6 +58,45 @@ async fn a_finding_stands_until_it_is_accepted_and_counts_only_for_the_offsets_i
 }
 
 #[tokio::test]
+async fn offsets_are_forgotten_once_a_finding_however_often_it_is_tried_to_accept_it() {
+    let shop = Shop::open(5).await;
+    let anew = async || assert!(shop.database.consume_anew(TOPIC).await.unwrap());
+    consume(&shop, 10).await;
+    assert!(shop.database.report_shortened(TOPIC, FOUND).await.unwrap());
+    anew().await;
+    // Workers have gone on in the new log when it is tried again.
+    consume(&shop, 4).await;
+    anew().await;
+    let mut expected = TopicStanding {
+        shortened: Some(FOUND),
+        consumed: HashMap::from([(0, 4)]),
+    };
+    assert_eq!(standing(&shop).await, expected);
+    assert!(
+        !shop.database.report_shortened(TOPIC, FOUND).await.unwrap(),
+        "of before"
+    );
+
+    // It is made anew a second time before the first one is accepted.
+    let again = PastEnd {
+        partition: 0,
+        consumed: 4,
+        end: 1,
+    };
+    assert!(shop.database.report_shortened(TOPIC, again).await.unwrap());
+    assert!(
+        !shop.database.report_shortened(TOPIC, again).await.unwrap(),
+        "it is said already"
+    );
+    anew().await;
+    expected = TopicStanding {
+        shortened: Some(again),
+        consumed: HashMap::new(),
+    };
+    assert_eq!(standing(&shop).await, expected);
+}
+
+#[tokio::test]
 async fn nothing_is_abandoned_while_the_topic_is_shortened() {
     let shop = Shop::open(5).await;
     let (record, decided) = (shop.record(&["a"]), shop.record(&["b"]));
