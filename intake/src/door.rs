@@ -26,7 +26,7 @@ use campaign::{
     rebuild::Rebuilder,
     redis::state::{Marker, MarkerAnswer, StateStore},
 };
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
@@ -39,6 +39,10 @@ use crate::{
     campaigns::{Campaigns, LiveCampaign},
     metrics::{Levels, Metrics},
 };
+
+/// Most looks at a time whether a repeated request holds a slot, while Kafka does not take records. They are beside the
+/// claims in flight: a Redis that is slow must not pile them up.
+const LOOKS_AT_ONCE: usize = 256;
 
 /// What a door works with.
 pub struct DoorParts {
@@ -71,6 +75,7 @@ pub struct Door {
     batches: AtomicU64,
     gate: Gate,
     in_flight: AtomicUsize,
+    looks: Semaphore,
     tasks: TaskTracker,
     rebuilds: TaskTracker,
 }
@@ -85,6 +90,7 @@ impl Door {
             instance: Instance::random(),
             batches: AtomicU64::new(0),
             in_flight: AtomicUsize::new(0),
+            looks: Semaphore::new(LOOKS_AT_ONCE),
             tasks: TaskTracker::new(),
             rebuilds: TaskTracker::new(),
         })
@@ -116,8 +122,12 @@ impl Door {
         answer
     }
 
-    /// Whether an earlier attempt of this very request holds a slot. It needs no Kafka to be told so.
+    /// Whether an earlier attempt of this very request holds a slot. It needs no Kafka to be told so. False also where too
+    /// many ask: the answer is then the one without a look.
     async fn holds(&self, campaign: &LiveCampaign, user: &UserId, request: RequestId) -> bool {
+        let Ok(_look) = self.looks.try_acquire() else {
+            return false;
+        };
         let marker = self.parts.state.marker(&campaign.row.name, user).await;
         matches!(marker, Ok(MarkerAnswer::Present(Some(Marker::Holds(holder, _)))) if holder == request)
     }

@@ -14,6 +14,7 @@ mod overload;
 mod rebuild;
 mod shutdown;
 mod slow_clients;
+mod slow_redis;
 mod startup;
 mod status;
 mod unknown_names;
