@@ -18,6 +18,7 @@ use tokio::{
 use crate::{
     checker::PutBack,
     history::Recorder,
+    links::Links,
     plan::{Fault, Server, Step, Target, Wire},
     system::System,
 };
@@ -194,9 +195,10 @@ impl Nemesis {
             }
             Fault::KafkaSlow(delay, time) => links.all_to(Server::Kafka, Wire::Delay(delay), time).await,
             Fault::KafkaAcksLost(intake, time) => {
-                let link = links.between(Target::Intake(intake), Server::Kafka);
-                let _broken = link.break_it(Wire::LoseReplies).await;
-                sleep(time).await;
+                break_wire(links, Target::Intake(intake), Server::Kafka, Wire::LoseReplies, time).await;
+            }
+            Fault::KafkaRecordsLate(intake, time) => {
+                break_wire(links, Target::Intake(intake), Server::Kafka, Wire::HoldRequests, time).await;
             }
             Fault::PostgresRestart => {
                 let mut postgres = system.postgres.lock().await;
@@ -214,10 +216,7 @@ impl Nemesis {
                 }
             }
             Fault::PostgresSlow(delay, time) => links.all_to(Server::Postgres, Wire::Delay(delay), time).await,
-            Fault::Network(target, server, wire, time) => {
-                let _broken = links.between(target, server).break_it(wire).await;
-                sleep(time).await;
-            }
+            Fault::Network(target, server, wire, time) => break_wire(links, target, server, wire, time).await,
             // Done elsewhere.
             Fault::Kill(..)
             | Fault::RedisFlush
@@ -294,4 +293,9 @@ impl Nemesis {
         }
         Ok(())
     }
+}
+
+async fn break_wire(links: &Links, target: Target, server: Server, wire: Wire, time: Duration) {
+    let _broken = links.between(target, server).break_it(wire).await;
+    sleep(time).await;
 }

@@ -113,6 +113,8 @@ pub enum Fault {
     KafkaSlow(Duration, Duration),
     /// The broker stores what an intake sends and its acknowledgements are lost, for the time.
     KafkaAcksLost(usize, Duration),
+    /// What an intake sends to the broker waits for the time and then comes, when everybody has given it up.
+    KafkaRecordsLate(usize, Duration),
     /// Killed, and started again.
     PostgresRestart,
     /// Answers of the database to a worker are lost for moments, and its connections cut, so many times.
@@ -126,7 +128,7 @@ pub enum Fault {
 }
 
 /// The names under which faults are counted.
-pub const KINDS: [&str; 26] = [
+pub const KINDS: [&str; 27] = [
     "kill-intake",
     "kill-worker",
     "freeze-intake",
@@ -145,6 +147,7 @@ pub const KINDS: [&str; 26] = [
     "kafka-stall",
     "kafka-slow",
     "kafka-acks-lost",
+    "kafka-records-late",
     "postgres-restart",
     "postgres-cut-at-commit",
     "postgres-slow",
@@ -187,6 +190,7 @@ impl Fault {
             Self::KafkaStall(_) => "kafka-stall",
             Self::KafkaSlow(..) => "kafka-slow",
             Self::KafkaAcksLost(..) => "kafka-acks-lost",
+            Self::KafkaRecordsLate(..) => "kafka-records-late",
             Self::PostgresRestart => "postgres-restart",
             Self::PostgresCutAtCommit(..) => "postgres-cut-at-commit",
             Self::PostgresSlow(..) => "postgres-slow",
@@ -328,6 +332,8 @@ fn draw(kind: &str, random: &mut StdRng) -> Fault {
         "kafka-stall" => Fault::KafkaStall(millis(random, 300..4_000)),
         "kafka-slow" => Fault::KafkaSlow(millis(random, 50..700), outage),
         "kafka-acks-lost" => Fault::KafkaAcksLost(intake, outage),
+        // Longer than a publish and its margin: the sweeper comes first.
+        "kafka-records-late" => Fault::KafkaRecordsLate(intake, millis(random, 1_500..4_500)),
         "postgres-restart" => Fault::PostgresRestart,
         "postgres-cut-at-commit" => Fault::PostgresCutAtCommit(worker, random.random_range(2..12)),
         "postgres-slow" => Fault::PostgresSlow(millis(random, 10..300), outage),
