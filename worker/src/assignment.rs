@@ -6,12 +6,13 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use campaign::{
     kafka::consumer::GroupConsumer,
     postgres::{
+        consumed::Life,
         database::{Database, DatabaseError},
         persist::{Advance, DecidedBatch, PersistError},
     },
@@ -158,7 +159,7 @@ impl Assignment {
 
     /// Begins what was assigned where Postgres says.
     pub async fn start_held(&self) -> Result<(), DatabaseError> {
-        let consumed = self.database.consumed(&self.topic).await?;
+        let consumption = self.database.consumption(&self.topic).await?;
         let mut ours = self.partitions();
         let held: Vec<i32> = ours
             .windows
@@ -166,15 +167,15 @@ impl Assignment {
             .filter_map(|(&partition, window)| window.is_held().then_some(partition))
             .collect();
         for partition in held {
-            self.start(&mut ours, partition, consumed.get(&partition).copied().unwrap_or(0));
+            self.start(&mut ours, partition, consumption.next_of(partition), consumption.life);
         }
         Ok(())
     }
 
-    fn start(&self, ours: &mut Partitions, partition: i32, stored: i64) {
+    fn start(&self, ours: &mut Partitions, partition: i32, stored: i64, life: Life) {
         let generation = ours.next_generation();
         if let Some(window) = ours.windows.get_mut(&partition) {
-            window.start(stored, generation);
+            window.start(stored, life, generation);
             self.consumer.start(partition, stored);
         }
     }
@@ -295,7 +296,7 @@ impl Assignment {
                     stored = advance.from,
                     "decided batches are gone, Postgres was put back: reading again from the stored offset"
                 );
-                self.start(&mut ours, advance.partition, advance.from);
+                self.start(&mut ours, advance.partition, advance.from, advance.life);
             }
         }
         self.show_backlog(&ours);
@@ -324,14 +325,13 @@ impl Assignment {
         if before.is_empty() {
             return Ok(());
         }
-        let consumed = self.database.consumed(&self.topic).await?;
+        let consumption = self.database.consumption(&self.topic).await?;
         let mut ours = self.partitions();
         for (partition, at_rest) in before {
-            let stored = consumed.get(&partition).copied().unwrap_or(0);
-            let moved = ours
-                .windows
-                .get_mut(&partition)
-                .is_some_and(|window| window.at_rest() == Some(at_rest) && window.reconcile(stored) == Standing::Moved);
+            let stored = consumption.next_of(partition);
+            let moved = ours.windows.get_mut(&partition).is_some_and(|window| {
+                window.at_rest() == Some(at_rest) && window.reconcile(stored, consumption.life) == Standing::Moved
+            });
             if moved {
                 tracing::warn!(
                     topic = self.topic,
@@ -340,7 +340,7 @@ impl Assignment {
                     stored,
                     "the stored offset was moved by somebody else: reading again from there"
                 );
-                self.start(&mut ours, partition, stored);
+                self.start(&mut ours, partition, stored, consumption.life);
             }
         }
         self.show_backlog(&ours);
@@ -350,16 +350,18 @@ impl Assignment {
     /// Writes offsets that no transaction carried. Ends, having tried once more, when `stop` is cancelled.
     pub async fn write_offsets(&self, stop: &CancellationToken) {
         let mut backoff = Backoff::default();
+        let mut looked = Instant::now();
         loop {
-            let mut look = false;
             let stopping = tokio::select! {
                 () = self.lagging.notified() => !pause(GATHER, stop).await,
-                () = tokio::time::sleep(LOOK) => {
-                    look = true;
-                    false
-                }
+                () = tokio::time::sleep(LOOK.saturating_sub(looked.elapsed())) => false,
                 () = stop.cancelled() => true,
             };
+            // Also while there is always something to write: the partition of a held-up campaign is not among it.
+            let look = looked.elapsed() >= LOOK;
+            if look {
+                looked = Instant::now();
+            }
             match self.write_lagging(look).await {
                 Ok(()) => backoff.reset(),
                 Err(error) => {

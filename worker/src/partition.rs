@@ -16,7 +16,10 @@
 
 use std::collections::BTreeMap;
 
-use campaign::postgres::persist::{Advance, DecidedBatch};
+use campaign::postgres::{
+    consumed::Life,
+    persist::{Advance, DecidedBatch},
+};
 
 /// How much of a partition may be in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +37,7 @@ pub struct PartitionWindow {
     limits: WindowLimits,
     generation: u64,
     phase: Phase,
+    life: Life,
     stored: i64,
     next: i64,
     in_flight: BTreeMap<i64, InFlight>,
@@ -80,7 +84,7 @@ pub enum Standing {
     Unchanged,
     /// An advance of ours whose answer was lost has been committed.
     Committed,
-    /// Somebody else moved it: begin again from there.
+    /// Somebody else moved it, or the topic was begun anew: begin again from there.
     Moved,
 }
 
@@ -92,6 +96,7 @@ impl PartitionWindow {
             limits,
             generation,
             phase: Phase::Held,
+            life: Life::default(),
             stored: 0,
             next: 0,
             in_flight: BTreeMap::new(),
@@ -103,11 +108,12 @@ impl PartitionWindow {
         }
     }
 
-    /// Begins (again) at the stored offset; everything in memory is forgotten.
-    pub fn start(&mut self, stored: i64, generation: u64) {
+    /// Begins (again) at the stored offset, in this life of the topic's offsets; everything in memory is forgotten.
+    pub fn start(&mut self, stored: i64, life: Life, generation: u64) {
         let (partition, limits, paused) = (self.partition, self.limits, self.paused);
         *self = Self::new(partition, limits, generation);
         self.phase = Phase::Starting(stored);
+        self.life = life;
         self.stored = stored;
         self.next = stored;
         self.paused = paused;
@@ -188,6 +194,7 @@ impl PartitionWindow {
             partition: self.partition,
             from: self.stored,
             to,
+            life: self.life,
         })
     }
 
@@ -231,7 +238,11 @@ impl PartitionWindow {
 
     /// Holds what Postgres has stored against what we think. Only for a window that stayed [`Self::at_rest`] since
     /// before the read.
-    pub fn reconcile(&mut self, stored: i64) -> Standing {
+    pub fn reconcile(&mut self, stored: i64, life: Life) -> Standing {
+        // The same offset of another log is another place.
+        if life != self.life {
+            return Standing::Moved;
+        }
         if stored == self.stored {
             self.doubt = None;
             return Standing::Unchanged;
@@ -283,17 +294,23 @@ mod tests {
 
     use super::*;
 
+    const LIFE: Life = Life(7);
     const LIMITS: WindowLimits = WindowLimits { records: 4, claims: 20 };
 
     fn running(from: i64) -> PartitionWindow {
         let mut window = PartitionWindow::new(3, LIMITS, 1);
-        window.start(from, 2);
+        window.start(from, LIFE, 2);
         window.started(from);
         window
     }
 
     fn advance(from: i64, to: i64) -> Option<Advance> {
-        Some(Advance { partition: 3, from, to })
+        Some(Advance {
+            partition: 3,
+            from,
+            to,
+            life: LIFE,
+        })
     }
 
     #[test]
@@ -352,7 +369,7 @@ mod tests {
     fn records_of_before_a_seek_are_dropped() {
         let mut window = running(10);
         window.receive(10, 1);
-        window.start(5, 3);
+        window.start(5, LIFE, 3);
         assert_eq!(window.receive(11, 1), Receipt::Unexpected, "it was in the channel");
         window.started(10);
         assert_eq!(window.receive(12, 1), Receipt::Unexpected, "that was another start");
@@ -387,8 +404,31 @@ mod tests {
             window.begin_advance(&[10]).expect("moves");
             window.advance_failed(true);
             assert!(window.begin_advance(&[10]).is_none(), "not while in doubt");
-            assert_eq!(window.reconcile(stored), standing);
+            assert_eq!(window.reconcile(stored, LIFE), standing);
         }
+    }
+
+    #[test]
+    fn the_same_offset_in_another_life_was_moved() {
+        let mut window = running(0);
+        for offset in 0..8 {
+            window.receive(offset, 1);
+        }
+        assert_eq!(window.reconcile(0, LIFE), Standing::Unchanged);
+        assert_eq!(window.reconcile(0, Life(8)), Standing::Moved);
+        window.start(0, Life(8), 3);
+        window.started(0);
+        assert_eq!(
+            window.receive(0, 1),
+            Receipt::Accepted { pause: false },
+            "of the new log"
+        );
+        let advance = window.begin_advance(&[0]).expect("moves");
+        assert_eq!(
+            (advance.to, advance.life),
+            (1, Life(8)),
+            "what was read of the old log is forgotten"
+        );
     }
 
     #[derive(Clone, Debug)]
@@ -464,7 +504,7 @@ mod tests {
                         }
                     }
                     Step::Reconcile => {
-                        prop_assert_ne!(window.reconcile(database), Standing::Moved);
+                        prop_assert_ne!(window.reconcile(database, LIFE), Standing::Moved);
                         prop_assert!(!window.in_doubt());
                     }
                     Step::Finish(pick) => {

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{
     batch::{BatchOutcome, insert_batches, insert_rejections},
     campaign::{CampaignRow, OnDeadLetter, lock_campaign},
-    consumed::move_consumed,
+    consumed::{Life, move_consumed},
     cut::read_cuts,
     database::{Database, DatabaseError, Session, bounded},
     issue::{Claim, insert_coupons},
@@ -103,6 +103,8 @@ pub struct Advance {
     pub from: i64,
     /// What it holds afterwards.
     pub to: i64,
+    /// In which life of the topic's offsets.
+    pub life: Life,
 }
 
 /// A batch that an earlier transaction of this process has decided.
@@ -161,8 +163,9 @@ pub enum PersistError {
         /// Theirs.
         fence: i64,
     },
-    /// `consumed` holds another offset: somebody else has the partition, or Postgres was put back. Seek there.
-    #[error("partition {partition} is consumed up to {stored}, not {expected}")]
+    /// `consumed` holds another offset, or one of another life: somebody else has the partition, Postgres was put back, or the
+    /// topic was begun anew. Seek there.
+    #[error("partition {partition} is consumed up to {stored}, not {expected} as read, or its topic was begun anew")]
     Moved {
         /// Which.
         partition: i32,

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use sqlx::Row;
 
 use super::{
-    consumed::read_consumed,
+    consumed::{forget_consumed, read_consumed},
     database::{Database, DatabaseError, Session, within},
 };
 use crate::kafka::offsets::PastEnd;
@@ -81,10 +81,7 @@ impl Database {
                 .execute(&mut *session)
                 .await?;
             if first.rows_affected() > 0 {
-                sqlx::query("DELETE FROM consumed WHERE topic = $1")
-                    .bind(topic)
-                    .execute(&mut *session)
-                    .await?;
+                forget_consumed(&mut session, topic).await?;
             }
             let shortened = read_shortened(&mut session, topic).await?.is_some();
             session.commit().await?;

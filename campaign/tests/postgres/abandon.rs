@@ -4,6 +4,7 @@ use campaign::{
     identity::{RequestId, Reservation, UserId},
     postgres::{
         batch::{Abandon, BatchOutcome},
+        consumed::Life,
         persist::{Advance, LocatedRecord, Reason},
     },
 };
@@ -86,6 +87,7 @@ async fn nothing_is_abandoned_when_consumed_is_behind_what_was_seen() {
         partition: 0,
         from: 0,
         to: 10,
+        life: Life::default(),
     };
     shop.database.advance(TOPIC, &[moved], &[]).await.unwrap();
     assert_eq!(abandon(&shop, &record, &[(0, 11)]).await, Abandon::ConsumedBehind);

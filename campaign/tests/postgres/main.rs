@@ -4,6 +4,7 @@
 mod abandon;
 mod align;
 mod campaigns;
+mod consumed;
 mod dead_letters;
 mod migrations;
 mod outbox;

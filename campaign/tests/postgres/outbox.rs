@@ -3,6 +3,7 @@ use std::{collections::HashMap, time::Duration};
 use campaign::{
     event::EventType,
     postgres::{
+        consumed::Life,
         coupon::CouponKey,
         outbox::OutboxKey,
         persist::{Advance, PersistError},
@@ -104,7 +105,14 @@ async fn the_projection_drops_repeats() {
         .into_iter()
         .map(|row| row.event)
         .collect();
-    let advance = |from, to| [Advance { partition: 0, from, to }];
+    let advance = |from, to| {
+        [Advance {
+            partition: 0,
+            from,
+            to,
+            life: Life::default(),
+        }]
+    };
     let twice = [events[0].clone(), events[0].clone()];
     let project = async |events, advances: &[Advance]| shop.database.project(LIFECYCLE, events, advances).await;
     assert_eq!(project(&twice, &advance(0, 2)).await.unwrap(), 1);

@@ -7,6 +7,7 @@ use campaign::{
     postgres::{
         batch::BatchOutcome,
         campaign::CampaignTerms,
+        consumed::Life,
         coupon::CouponStatus,
         database::DatabaseError,
         persist::{Advance, PersistError, PersistRequest, Persisted, Reason},
@@ -18,7 +19,12 @@ use uuid::Uuid;
 use crate::shop::{Shop, TOPIC, rejected, terms, user};
 
 fn advance(partition: i32, from: i64, to: i64) -> Advance {
-    Advance { partition, from, to }
+    Advance {
+        partition,
+        from,
+        to,
+        life: Life::default(),
+    }
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ async fn consume(shop: &Shop, to: i64) {
         partition: 0,
         from: 0,
         to,
+        life: shop.database.consumption(TOPIC).await.unwrap().life,
     };
     shop.database.advance(TOPIC, &[advance], &[]).await.unwrap();
 }

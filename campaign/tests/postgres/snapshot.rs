@@ -7,6 +7,7 @@ use campaign::{
     identity::{Epoch, Instance},
     postgres::{
         campaign::{CampaignTerms, OnCancel},
+        consumed::Life,
         persist::Advance,
         snapshot::{Snapshot, SnapshotStart},
     },
@@ -126,6 +127,7 @@ async fn a_snapshot_shows_one_moment_while_workers_persist() {
             partition: 0,
             from,
             to: from + 1,
+            life: Life::default(),
         }]
     };
     let none = HashMap::new();

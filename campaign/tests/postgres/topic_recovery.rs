@@ -17,6 +17,7 @@ async fn consume(database: &Database, topic: &str, to: i64) {
         partition: 0,
         from: 0,
         to,
+        life: database.consumption(topic).await.unwrap().life,
     };
     database.advance(topic, &[advance], &[]).await.unwrap();
 }

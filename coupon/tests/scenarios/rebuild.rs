@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use campaign::{
     kafka::producer::{Delivery, Outgoing, Producer},
-    postgres::persist::Advance,
+    postgres::{consumed::Life, persist::Advance},
     rebuild::{Force, RebuildError, Rebuilt},
     redis::state::StateAnswer,
 };
@@ -214,6 +214,7 @@ async fn a_rebuild_is_not_disturbed_by_workers_that_go_on() {
             partition,
             from: 0,
             to: offset + 1,
+            life: Life::default(),
         };
         chain.database.advance(&topic, &[advance], &[]).await.unwrap();
         other.commit().await.unwrap();
@@ -231,6 +232,7 @@ async fn a_topic_that_ends_before_what_was_consumed_stops_the_rebuild() {
         partition: 3,
         from: 0,
         to: 1_000_000,
+        life: Life::default(),
     };
     chain.database.advance(&topic, &[advance], &[]).await.unwrap();
     let rebuilt = chain.aligner.rebuilder.rebuild(&chain.campaign, Force::Always).await;

@@ -309,7 +309,7 @@ impl TestApp {
     pub async fn persist(&self, campaign: &CampaignName) {
         let row = self.database.campaign(campaign).await.unwrap().unwrap();
         let topic = self.installation.naming.requests_topic();
-        let consumed = self.database.consumed(&topic).await.unwrap();
+        let consumption = self.database.consumption(&topic).await.unwrap();
         let records: Vec<LocatedRecord> = self
             .records()
             .await
@@ -324,8 +324,9 @@ impl TestApp {
             .into_iter()
             .map(|(partition, to)| Advance {
                 partition,
-                from: consumed.get(&partition).copied().unwrap_or(0),
+                from: consumption.next_of(partition),
                 to,
+                life: consumption.life,
             })
             .filter(|advance| advance.from < advance.to)
             .collect();

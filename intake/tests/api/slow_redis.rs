@@ -1,6 +1,9 @@
 //! A Redis that does not answer, while no claim is taken.
 
-use campaign::{kafka::offsets::PastEnd, postgres::persist::Advance};
+use campaign::{
+    kafka::offsets::PastEnd,
+    postgres::{consumed::Life, persist::Advance},
+};
 use futures::{StreamExt, stream::FuturesUnordered};
 use testkit::{
     eventually::eventually,
@@ -32,6 +35,7 @@ async fn repeated_requests_do_not_pile_up_before_a_shut_door() {
         partition: 0,
         from: 0,
         to: 1,
+        life: Life::default(),
     };
     app.database.advance(&topic, &[advance], &[]).await.unwrap();
     let found = PastEnd {

@@ -10,3 +10,4 @@ mod persist;
 mod rebalance;
 mod relay;
 mod sweeper;
+mod topics_anew;
