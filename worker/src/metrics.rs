@@ -79,6 +79,8 @@ pub struct Metrics {
     pub topic_shortened: Gauge,
     /// Consumers that joined anew because they delivered nothing.
     pub consumers_renewed: Counter,
+    /// How often the lifecycle topic was found to be another one and was read from its beginning.
+    pub projection_restarts: Counter,
     /// Events published.
     pub events_relayed: Counter,
     /// Events that waited in the outbox when the relay last looked.
@@ -117,6 +119,7 @@ impl Metrics {
             sweeps_undecided: Counter::default(),
             topic_shortened: Gauge::default(),
             consumers_renewed: Counter::default(),
+            projection_restarts: Counter::default(),
             events_relayed: Counter::default(),
             outbox_rows: Gauge::default(),
             events_projected: Counter::default(),
@@ -214,6 +217,11 @@ impl Metrics {
             "consumers_renewed",
             "Consumers that joined anew because partitions delivered nothing",
             metrics.consumers_renewed.clone(),
+        );
+        r.register(
+            "projection_restarts",
+            "How often the lifecycle topic was read from its beginning",
+            metrics.projection_restarts.clone(),
         );
         r.register("events_relayed", "Events published", metrics.events_relayed.clone());
         r.register(

@@ -4,6 +4,9 @@
 //! stored in it below `consumed` would be read by nobody: the doors have to be shut until somebody has decided what becomes
 //! of it. Doors find it by their own acknowledgements, too; this one also looks while nobody claims.
 //!
+//! Does the topic of events? Those that another log holds are read from its beginning: the relay has forgotten what it was told
+//! is stored, and the projection drops repeats.
+//!
 //! Do all partitions of ours deliver what they have (`silence`)?
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -108,7 +111,7 @@ impl TopicWatch {
         let watermarks = self.reader.watermarks(assignment.topic()).await;
         let judged = match watched {
             Watched::Claims => self.judge_claims(watermarks.as_ref().ok()).await,
-            Watched::Events => Ok(()),
+            Watched::Events => self.judge_events(watermarks.as_ref().ok()).await,
         };
         let watermarks = watermarks?;
         let silent = silence.look(&waiting, &watermarks);
@@ -131,6 +134,28 @@ impl TopicWatch {
             && self.database.report_shortened(topic, found).await?
         {
             tell_shortened(topic, found);
+        }
+        Ok(())
+    }
+
+    /// Reads the lifecycle topic from its beginning if it is no longer the one that was consumed.
+    async fn judge_events(&self, watermarks: Option<&HashMap<i32, Watermarks>>) -> Result<(), WatchError> {
+        let Some(watermarks) = watermarks else { return Ok(()) };
+        let topic = self.events.topic();
+        let consumed = self.database.consumed(topic).await?;
+        if let Some(found) = self.reader.past_end(topic, &consumed, watermarks).await?
+            && self.database.consume_from_beginning(topic, found).await?
+        {
+            self.metrics.projection_restarts.inc();
+            tracing::error!(
+                topic,
+                partition = found.partition,
+                consumed = found.consumed,
+                end = found.end,
+                "the lifecycle topic was made anew or cut back, its events are projected from its beginning: \
+                 `coupon audit` names those that the projection lacks"
+            );
+            self.events.reconcile().await?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use super::{
     database::{Database, DatabaseError, Session, within},
     persist::{Advance, Halt, PersistError},
 };
+use crate::kafka::offsets::PastEnd;
 
 /// The life of the offsets of topic `$1`.
 macro_rules! life {
@@ -38,6 +39,26 @@ impl Consumption {
 }
 
 impl Database {
+    /// Reads a topic from its beginning, in another life of its offsets: it was found to end before what was consumed of it. Only
+    /// for one whose records may be read twice. False: a finding of before it last began anew says nothing any more.
+    pub async fn consume_from_beginning(&self, topic: &str, found: PastEnd) -> Result<bool, DatabaseError> {
+        within("begin a topic anew", async {
+            let mut session = self.session().await?;
+            session.begin().await?;
+            hold_consumed(&mut session).await?;
+            let consumed = read_consumed(&mut session, topic).await?;
+            let holds = consumed
+                .get(&found.partition)
+                .is_some_and(|next| *next >= found.consumed);
+            if holds {
+                forget_consumed(&mut session, topic).await?;
+            }
+            session.commit().await?;
+            Ok(holds)
+        })
+        .await
+    }
+
     /// How far a topic is consumed, with the life that the offsets belong to.
     pub async fn consumption(&self, topic: &str) -> Result<Consumption, DatabaseError> {
         within("read how far a topic is consumed", async {
@@ -160,12 +181,17 @@ async fn lock_consumed(
     .collect()
 }
 
-/// Forgets how far a topic was consumed, inside a transaction: it is read from its beginning, in another life. Whoever is in
-/// the middle of moving its offsets is waited for, and nobody begins to meanwhile.
-pub(super) async fn forget_consumed(session: &mut Session, topic: &str) -> Result<(), sqlx::Error> {
+/// Until the end of the transaction nobody moves an offset. Whoever is in the middle of it is waited for.
+async fn hold_consumed(session: &mut Session) -> Result<(), sqlx::Error> {
     sqlx::raw_sql("LOCK TABLE consumed IN EXCLUSIVE MODE")
         .execute(&mut **session)
-        .await?;
+        .await
+        .map(drop)
+}
+
+/// Forgets how far a topic was consumed, inside a transaction: it is read from its beginning, in another life.
+pub(super) async fn forget_consumed(session: &mut Session, topic: &str) -> Result<(), sqlx::Error> {
+    hold_consumed(session).await?;
     for statement in [
         "INSERT INTO consumed_anew (topic, times) VALUES ($1, 1) \
          ON CONFLICT (topic) DO UPDATE SET times = consumed_anew.times + 1",

@@ -78,3 +78,22 @@ async fn an_offset_of_another_life_is_not_moved_though_it_is_the_same() {
     let another = shop.database.consumption("another").await.unwrap();
     assert_eq!(another.life, before.life, "each topic for itself");
 }
+
+/// Two workers find it at once, or one wakes that found it before: it begins anew once.
+#[tokio::test]
+async fn a_finding_of_before_a_topic_began_anew_says_nothing_any_more() {
+    let shop = Shop::open(5).await;
+    let anew = async |consumed| {
+        let found = found(consumed);
+        shop.database.consume_from_beginning(TOPIC, found).await.unwrap()
+    };
+    assert!(!anew(10).await, "nothing is consumed");
+    advance(&shop, 0, 10, Life::default()).await.unwrap();
+    let (one, other) = tokio::join!(anew(10), anew(10));
+    assert!(one != other, "once: {one} and {other}");
+    let begun = consumption(&shop).await;
+    assert_eq!((begun.life, begun.next_of(0)), (Life(1), 0));
+    advance(&shop, 0, 4, begun.life).await.unwrap();
+    assert!(!anew(10).await);
+    assert_eq!(consumption(&shop).await.next_of(0), 4);
+}
