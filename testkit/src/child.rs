@@ -63,6 +63,16 @@ pub enum ServerError {
         /// Its last lines.
         log: String,
     },
+    /// It ended before it was up. Another process may have taken its port since it was found free.
+    #[error("{server} ended with {status} before it was up; its last lines:\n{log}")]
+    Ended {
+        /// The server.
+        server: &'static str,
+        /// How.
+        status: ExitStatus,
+        /// Its last lines.
+        log: String,
+    },
     /// It is up and does not do what it was told.
     #[error("{server} refused to {what}: {reason}")]
     Refused {
@@ -149,6 +159,14 @@ pub fn find_program(server: &'static str, program: &str, folders: &[PathBuf]) ->
         })
 }
 
+/// Whether the folder that a server names is this one: then it is ours, and none that had its port before.
+pub(crate) fn same_folder(its: &str, ours: &Path) -> bool {
+    match (fs::canonicalize(its), fs::canonicalize(ours)) {
+        (Ok(its), Ok(ours)) => its == ours,
+        _ => Path::new(its) == ours,
+    }
+}
+
 impl ServerProcess {
     /// Starts it; it is not up yet.
     pub fn launch(launch: Launch<'_>) -> Result<Self, ServerError> {
@@ -218,7 +236,11 @@ impl ServerProcess {
         let deadline = Instant::now() + limit;
         loop {
             if let Some(status) = self.ended()? {
-                return Err(self.not_up(format!("it ended with {status}")));
+                return Err(ServerError::Ended {
+                    server: self.server,
+                    status,
+                    log: last_lines(&self.log, 20),
+                });
             }
             match up().await {
                 Ok(()) => return Ok(()),

@@ -22,13 +22,13 @@ use tokio::sync::OnceCell;
 
 use crate::{
     child::{Launch, ServerError, ServerProcess, Signal, find_program},
-    ports::free_port,
+    ports::{TRIES, free_port},
     proxy::Proxy,
 };
 
 const SERVER: &str = "Kafka";
 const VERSION: &str = "4.1.1";
-const UP_WITHIN: Duration = Duration::from_secs(90);
+const UP_WITHIN: Duration = Duration::from_secs(180);
 
 /// How a broker is set up.
 #[derive(Clone, Debug)]
@@ -127,8 +127,30 @@ impl KafkaServer {
                 (temporary.path().to_owned(), Some(temporary))
             }
         };
+        let mut server = Self {
+            port: 0,
+            process: None,
+            folder,
+            home,
+            java: options.java.clone(),
+            spare: Mutex::default(),
+            temporary,
+        };
+        for _ in 1..TRIES {
+            server.choose_ports(&options)?;
+            match server.launch().await {
+                Err(ServerError::Ended { .. }) => {}
+                result => return result.map(|()| server),
+            }
+        }
+        server.choose_ports(&options)?;
+        server.launch().await?;
+        Ok(server)
+    }
+
+    fn choose_ports(&mut self, options: &KafkaOptions) -> Result<(), ServerError> {
         let find_port = || free_port().map_err(io_error("find a port"));
-        let port = match options.port {
+        self.port = match options.port {
             Some(port) => port,
             None => find_port()?,
         };
@@ -140,22 +162,10 @@ impl KafkaServer {
                 })
             })
             .collect::<Result<Vec<_>, ServerError>>()?;
-        fs::write(
-            folder.join("server.properties"),
-            properties(&options, port, find_port()?, &spare),
-        )
-        .map_err(io_error("write the configuration"))?;
-        let mut server = Self {
-            port,
-            process: None,
-            folder,
-            home,
-            java: options.java,
-            spare: Mutex::new(spare),
-            temporary,
-        };
-        server.launch().await?;
-        Ok(server)
+        let properties = properties(options, self.port, find_port()?, &spare);
+        fs::write(self.folder.join("server.properties"), properties).map_err(io_error("write the configuration"))?;
+        self.spare = Mutex::new(spare);
+        Ok(())
     }
 
     async fn launch(&mut self) -> Result<(), ServerError> {

@@ -13,6 +13,9 @@ use rand::Rng;
 /// its port must not find a client's socket there.
 const RANGE: std::ops::Range<u16> = 12_000..32_000;
 
+/// How many free ports a server is tried at: another process may take one between our look and the server's.
+pub(crate) const TRIES: u32 = 4;
+
 static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
 
 /// A port that nobody listens on, and that this process never gives twice.

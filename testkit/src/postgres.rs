@@ -18,12 +18,12 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 use crate::{
-    child::{Launch, ServerError, ServerProcess, Signal, find_program},
-    ports::free_port,
+    child::{Launch, ServerError, ServerProcess, Signal, find_program, same_folder},
+    ports::{TRIES, free_port},
 };
 
 const SERVER: &str = "Postgres";
-const UP_WITHIN: Duration = Duration::from_secs(30);
+const UP_WITHIN: Duration = Duration::from_secs(120);
 const USER: &str = "coupon";
 /// Every fresh database is a copy of this one: far quicker than to migrate each.
 const MIGRATED: &str = "migrated";
@@ -121,8 +121,20 @@ impl PostgresServer {
         if !server.data().join("PG_VERSION").exists() {
             server.initialize().await?;
         }
-        server.launch().await?;
+        server.launch_where_free().await?;
         Ok(server)
+    }
+
+    async fn launch_where_free(&mut self) -> Result<(), ServerError> {
+        for _ in 1..TRIES {
+            match self.launch().await {
+                Err(ServerError::Ended { .. }) if self.options.port.is_none() => {
+                    self.port = free_port().map_err(io_error("find a port"))?;
+                }
+                result => return result,
+            }
+        }
+        self.launch().await
     }
 
     fn data(&self) -> PathBuf {
@@ -186,7 +198,7 @@ impl PostgresServer {
                     return Ok(());
                 }
                 // The sessions of a killed server live on for a moment, and a new one refuses to start beside them.
-                Err(ServerError::NotUp { log, .. }) if log.contains("is still in use") && Instant::now() < deadline => {
+                Err(ServerError::Ended { log, .. }) if log.contains("is still in use") && Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 Err(error) => return Err(error),
@@ -203,11 +215,12 @@ impl PostgresServer {
             remove_folder: self._temporary.is_some(),
             user: self.user,
         })?;
-        let url = self.url("postgres");
+        let (url, data) = (self.url("postgres"), self.data());
         process
-            .wait_until_up(UP_WITHIN, async || {
-                let connection = PgConnection::connect(&url).await.map_err(|error| error.to_string())?;
-                connection.close().await.map_err(|error| error.to_string())
+            .wait_until_up(UP_WITHIN, async || match serves(&url).await {
+                Ok(its) if same_folder(&its, &data) => Ok(()),
+                Ok(its) => Err(format!("the server at {url} is another one, its data are in {its}")),
+                Err(error) => Err(error.to_string()),
             })
             .await?;
         Ok(process)
@@ -422,6 +435,16 @@ fn copy_tree(from: &Path, to: &Path) -> Result<(), ServerError> {
     } else {
         Err(io_error("copy the data")(io::Error::other(format!("cp: {status}"))))
     }
+}
+
+/// The folder of the data of the server that answers.
+async fn serves(url: &str) -> Result<String, sqlx::Error> {
+    let mut connection = PgConnection::connect(url).await?;
+    let folder = sqlx::query_scalar("SHOW data_directory")
+        .fetch_one(&mut connection)
+        .await?;
+    connection.close().await?;
+    Ok(folder)
 }
 
 fn io_error(what: &'static str) -> impl Fn(io::Error) -> ServerError {

@@ -14,10 +14,10 @@ use tempfile::TempDir;
 use crate::{
     child::{Launch, ServerError, ServerProcess, Signal},
     installation::TestInstallation,
-    ports::free_port,
+    ports::{TRIES, free_port},
 };
 
-const UP_WITHIN: Duration = Duration::from_secs(60);
+const UP_WITHIN: Duration = Duration::from_secs(120);
 
 /// Which program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +72,16 @@ pub struct ProgramProcess {
 impl ProgramProcess {
     /// Starts `program` with the settings of `on` and waits until it is ready.
     pub async fn start(program: Program, on: &TestInstallation, options: ProgramOptions) -> Result<Self, ServerError> {
-        let mut running = Self::launch(program, on, options)?;
-        running.wait_until_ready(UP_WITHIN).await?;
-        Ok(running)
+        let mut tries = 1;
+        loop {
+            let mut running = Self::launch(program, on, options.clone())?;
+            match running.wait_until_ready(UP_WITHIN).await {
+                Ok(()) => return Ok(running),
+                // Somebody took its port since it was found free.
+                Err(ServerError::Ended { log, .. }) if log.contains("in use") && tries < TRIES => tries += 1,
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Starts it; it is not ready yet.

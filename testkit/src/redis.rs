@@ -12,12 +12,12 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 use crate::{
-    child::{Launch, ServerError, ServerProcess, Signal, find_program},
-    ports::free_port,
+    child::{Launch, ServerError, ServerProcess, Signal, find_program, same_folder},
+    ports::{TRIES, free_port},
 };
 
 const SERVER: &str = "Redis";
-const UP_WITHIN: Duration = Duration::from_secs(20);
+const UP_WITHIN: Duration = Duration::from_secs(120);
 
 /// How a server is set up. The default is what a campaign needs: no eviction, lazy expiry, nothing on disk.
 #[derive(Clone, Debug)]
@@ -131,8 +131,20 @@ impl RedisServer {
             folder,
             _temporary: temporary,
         };
-        server.launch().await?;
+        server.launch_where_free().await?;
         Ok(server)
+    }
+
+    async fn launch_where_free(&mut self) -> Result<(), ServerError> {
+        for _ in 1..TRIES {
+            match self.launch().await {
+                Err(ServerError::Ended { .. }) if self.options.port.is_none() => {
+                    self.port = free_port().map_err(io_error("find a port"))?;
+                }
+                result => return result,
+            }
+        }
+        self.launch().await
     }
 
     async fn launch(&mut self) -> Result<(), ServerError> {
@@ -150,9 +162,13 @@ impl RedisServer {
             remove_folder: self._temporary.is_some(),
             user: None,
         })?;
-        let url = self.url();
+        let (url, folder) = (self.url(), &self.folder);
         process
-            .wait_until_up(UP_WITHIN, async || ping(&url).await.map_err(|error| error.to_string()))
+            .wait_until_up(UP_WITHIN, async || match works_in(&url).await {
+                Ok(its) if same_folder(&its, folder) => Ok(()),
+                Ok(its) => Err(format!("the server at {url} is another one, it works in {its}")),
+                Err(error) => Err(error.to_string()),
+            })
             .await?;
         self.process = Some(process);
         Ok(())
@@ -290,14 +306,23 @@ pub(crate) fn settings(mode: RedisMode, urls: Vec<String>) -> RedisSettings {
     }
 }
 
-/// A connection that fails within a second where nobody answers.
+/// A connection. Where nobody listens it fails at once.
 pub(crate) async fn connect(url: &str) -> Result<redis::aio::MultiplexedConnection, redis::RedisError> {
     let config = redis::AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(Duration::from_secs(1)))
-        .set_response_timeout(Some(Duration::from_secs(10)));
+        .set_connection_timeout(Some(Duration::from_secs(10)))
+        .set_response_timeout(Some(Duration::from_secs(30)));
     redis::Client::open(url)?
         .get_multiplexed_async_connection_with_config(&config)
         .await
+}
+
+/// The folder of the server that answers. Fails while it is loading, too.
+async fn works_in(url: &str) -> Result<String, redis::RedisError> {
+    ping(url).await?;
+    let mut connection = connect(url).await?;
+    let ask = redis::cmd("CONFIG").arg("GET").arg("dir").to_owned();
+    let (_, folder): (String, String) = ask.query_async(&mut connection).await?;
+    Ok(folder)
 }
 
 /// Fails while it is loading, too.

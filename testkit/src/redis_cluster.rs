@@ -7,13 +7,13 @@ use tokio::sync::OnceCell;
 
 use crate::{
     child::ServerError,
-    ports::free_port,
+    ports::{TRIES, free_port},
     proxy::Proxy,
     redis::{RedisOptions, RedisServer, connect, refused, settings},
 };
 
 const SERVER: &str = "Redis Cluster";
-const UP_WITHIN: Duration = Duration::from_secs(30);
+const UP_WITHIN: Duration = Duration::from_secs(120);
 const SLOTS: u32 = 16_384;
 
 /// Three primaries that share the slots. Dropping it kills them.
@@ -78,14 +78,8 @@ async fn form(options: impl IntoIterator<Item = RedisOptions>) -> Result<Vec<Red
     let mut nodes = Vec::new();
     let mut bus_ports = Vec::new();
     for options in options {
-        // Else the bus would take port + 10000, which may be somebody's.
-        let bus = find_port()?;
-        let options = options
-            .with("cluster-enabled", "yes")
-            .with("cluster-port", &bus.to_string())
-            .with("cluster-node-timeout", "2000")
-            .with("cluster-config-file", "nodes.conf");
-        nodes.push(RedisServer::start_with(options).await?);
+        let (node, bus) = start_node(&options).await?;
+        nodes.push(node);
         bus_ports.push(bus);
     }
     let count = nodes.len() as u32;
@@ -126,6 +120,27 @@ async fn form(options: impl IntoIterator<Item = RedisOptions>) -> Result<Vec<Red
         }
     }
     Ok(nodes)
+}
+
+/// A node that is alone yet, and the port of its bus.
+async fn start_node(options: &RedisOptions) -> Result<(RedisServer, u16), ServerError> {
+    let mut tries = 1;
+    loop {
+        // Else the bus would take port + 10000, which may be somebody's.
+        let bus = find_port()?;
+        let options = options
+            .clone()
+            .with("cluster-enabled", "yes")
+            .with("cluster-port", &bus.to_string())
+            // Far longer than a busy machine takes to answer: no node is called failed.
+            .with("cluster-node-timeout", "30000")
+            .with("cluster-config-file", "nodes.conf");
+        match RedisServer::start_with(options).await {
+            Ok(node) => return Ok((node, bus)),
+            Err(ServerError::Ended { .. }) if tries < TRIES => tries += 1,
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 async fn run(node: &RedisServer, command: &redis::Cmd) -> Result<(), ServerError> {

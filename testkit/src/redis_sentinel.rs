@@ -11,12 +11,12 @@ use tempfile::TempDir;
 
 use crate::{
     child::{Launch, ServerError, ServerProcess, find_program},
-    ports::free_port,
+    ports::{TRIES, free_port},
     redis::{RedisOptions, RedisServer, connect, ping, refused, settings},
 };
 
 const SERVER: &str = "Redis Sentinel";
-const UP_WITHIN: Duration = Duration::from_secs(30);
+const UP_WITHIN: Duration = Duration::from_secs(120);
 const MASTER: &str = "coupon";
 
 /// Two servers and their sentinels. Dropping it kills them.
@@ -48,7 +48,7 @@ impl RedisSentinel {
             sentinels: Vec::new(),
         };
         for _ in 0..sentinels {
-            let sentinel = Sentinel::start(group.servers[0].port(), sentinels / 2 + 1).await?;
+            let sentinel = Sentinel::start_where_free(group.servers[0].port(), sentinels / 2 + 1).await?;
             group.sentinels.push(sentinel);
         }
         group.wait_until_complete().await?;
@@ -163,6 +163,16 @@ impl RedisSentinel {
 }
 
 impl Sentinel {
+    async fn start_where_free(primary: u16, quorum: usize) -> Result<Self, ServerError> {
+        for _ in 1..TRIES {
+            match Self::start(primary, quorum).await {
+                Err(ServerError::Ended { .. }) => {}
+                result => return result,
+            }
+        }
+        Self::start(primary, quorum).await
+    }
+
     async fn start(primary: u16, quorum: usize) -> Result<Self, ServerError> {
         let program = find_program(SERVER, "redis-server", &[])?;
         let port = free_port().map_err(io_error("find a port"))?;
@@ -173,7 +183,7 @@ impl Sentinel {
         let config = format!(
             "port {port}\nbind 127.0.0.1\n\
              sentinel monitor {MASTER} 127.0.0.1 {primary} {quorum}\n\
-             sentinel down-after-milliseconds {MASTER} 1000\n\
+             sentinel down-after-milliseconds {MASTER} 10000\n\
              sentinel failover-timeout {MASTER} 5000\n"
         );
         fs::write(folder.path().join("sentinel.conf"), config).map_err(io_error("write the configuration"))?;
