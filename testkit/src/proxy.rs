@@ -2,15 +2,7 @@
 //!
 //! It runs on the runtime that started it.
 
-use std::{
-    io,
-    net::Ipv4Addr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt::Display, io, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use campaign::settings::{KafkaSettings, RedisMode, RedisSettings};
 use tokio::{
@@ -19,11 +11,15 @@ use tokio::{
         TcpListener, TcpSocket, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::watch,
+    sync::{Semaphore, watch},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{kafka, ports::free_port, redis};
+use crate::{
+    kafka,
+    ports::{TRIES, free_port},
+    redis,
+};
 
 /// What happens to the bytes of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +50,7 @@ struct Behavior {
 pub struct Proxy {
     port: u16,
     behavior: Arc<watch::Sender<Behavior>>,
-    held: Arc<AtomicUsize>,
+    gate: Arc<Gate>,
     tasks: TaskTracker,
     ended: CancellationToken,
 }
@@ -63,13 +59,41 @@ pub struct Proxy {
 #[derive(Clone)]
 struct Wire {
     behavior: watch::Receiver<Behavior>,
-    /// Directions that hold bytes.
-    held: Arc<AtomicUsize>,
+    gate: Arc<Gate>,
+}
+
+/// Where bytes are held, and may pass one piece at a time.
+struct Gate {
+    /// How many directions hold bytes.
+    held: watch::Sender<usize>,
+    /// One for each piece that may pass.
+    may_pass: Semaphore,
+    /// One for each piece that does.
+    passed: Semaphore,
+    /// Whether new connections are accepted.
+    listening: watch::Sender<bool>,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self {
+            held: watch::Sender::new(0),
+            may_pass: Semaphore::new(0),
+            passed: Semaphore::new(0),
+            listening: watch::Sender::new(true),
+        }
+    }
 }
 
 impl Proxy {
     /// A proxy on a free port before the server at `upstream` on 127.0.0.1.
     pub async fn to(upstream: u16) -> io::Result<Self> {
+        for _ in 1..TRIES {
+            match Self::between(free_port()?, upstream).await {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                result => return result,
+            }
+        }
         Self::between(free_port()?, upstream).await
     }
 
@@ -86,13 +110,13 @@ impl Proxy {
         let proxy = Self {
             port,
             behavior: Arc::new(behavior),
-            held: Arc::default(),
+            gate: Arc::default(),
             tasks: TaskTracker::new(),
             ended: CancellationToken::new(),
         };
         let wire = Wire {
             behavior: seen,
-            held: proxy.held.clone(),
+            gate: proxy.gate.clone(),
         };
         let accept = accept(listener, port, wire, proxy.tasks.clone(), proxy.ended.clone());
         tokio::spawn(proxy.ended.clone().run_until_cancelled_owned(accept));
@@ -131,7 +155,37 @@ impl Proxy {
 
     /// Whether bytes came that it was told to hold.
     pub fn holds_something(&self) -> bool {
-        self.held.load(Ordering::Relaxed) > 0
+        *self.gate.held.borrow() > 0
+    }
+
+    /// Lets one piece of what it holds pass, or of what it will hold, and waits until it does. A request may be several
+    /// pieces, and small requests that were sent together may be one.
+    pub async fn pass_one(&self) {
+        self.gate.may_pass.add_permits(1);
+        if let Ok(passed) = self.gate.passed.acquire().await {
+            passed.forget();
+        }
+    }
+
+    /// Lets what it holds pass piece by piece until `moment` has come, and holds what is held then. It looks whether it
+    /// has come only while something is held: whoever waits for that does nothing meanwhile, so no moment is missed.
+    ///
+    /// # Panics
+    /// With `what` in the text when the moment has not come within `limit`.
+    pub async fn step_until(&self, limit: Duration, what: impl Display, mut moment: impl AsyncFnMut() -> bool) {
+        let mut held = self.gate.held.subscribe();
+        let steps = async {
+            loop {
+                // The sender is ours: it does not end.
+                let _ = held.wait_for(|&held| held > 0).await;
+                if moment().await {
+                    break;
+                }
+                self.pass_one().await;
+            }
+        };
+        let stepped = tokio::time::timeout(limit, steps).await;
+        assert!(stepped.is_ok(), "not within {limit:?}: {what}");
     }
 
     /// The server works on, and nobody hears of it.
@@ -161,12 +215,22 @@ impl Proxy {
         });
     }
 
-    /// Cuts all connections and refuses new ones, as if the server were down.
+    /// Cuts all connections and refuses new ones, as if the server were down. A little may come through yet: see
+    /// [`Self::shut`].
     pub fn refuse(&self) {
         self.behavior.send_modify(|behavior| {
             behavior.accepting = false;
             behavior.generation += 1;
         });
+    }
+
+    /// Refuses, and waits until it does: nothing that is sent from then on reaches the server.
+    pub async fn shut(&self) {
+        self.refuse();
+        let _ = self.gate.listening.subscribe().wait_for(|listening| !listening).await;
+        while !self.tasks.is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 }
 
@@ -206,6 +270,7 @@ async fn accept(listener: TcpListener, port: u16, wire: Wire, tasks: TaskTracker
             // Closed before it is opened anew: two sockets do not share the port.
             drop(door.take());
             door = Door::at(port, now.accepting).ok();
+            wire.gate.listening.send_replace(matches!(door, Some(Door::Open(_))));
         }
         match &door {
             Some(Door::Open(open)) => tokio::select! {
@@ -247,18 +312,18 @@ async fn connect(client: TcpStream, wire: Wire, as_of: Behavior) {
 }
 
 /// Counts a direction that holds bytes, until they go or their connection is cut.
-struct Holding<'a>(&'a AtomicUsize);
+struct Holding<'a>(&'a watch::Sender<usize>);
 
 impl<'a> Holding<'a> {
-    fn begin(held: &'a AtomicUsize) -> Self {
-        held.fetch_add(1, Ordering::Relaxed);
+    fn begin(held: &'a watch::Sender<usize>) -> Self {
+        held.send_modify(|held| *held += 1);
         Self(held)
     }
 }
 
 impl Drop for Holding<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.send_modify(|held| *held -= 1);
     }
 }
 
@@ -268,7 +333,7 @@ async fn pump(
     wire: Wire,
     direction: fn(&Behavior) -> Treatment,
 ) -> io::Result<()> {
-    let Wire { mut behavior, held } = wire;
+    let Wire { mut behavior, gate } = wire;
     let mut buffer = vec![0; 64 * 1024];
     let mut lost = false;
     loop {
@@ -298,11 +363,18 @@ async fn pump(
                     to.write_all(&buffer[..read]).await?;
                 }
                 Treatment::Hold => {
-                    let _holding = Holding::begin(&held);
-                    if behavior.changed().await.is_err() {
-                        return Ok(());
+                    let holding = Holding::begin(&gate.held);
+                    tokio::select! {
+                        changed = behavior.changed() => match changed {
+                            Ok(()) => continue,
+                            Err(_) => return Ok(()),
+                        },
+                        Ok(permit) = gate.may_pass.acquire() => permit.forget(),
                     }
-                    continue;
+                    // Who waits for it sees the next piece held, not this one.
+                    drop(holding);
+                    gate.passed.add_permits(1);
+                    to.write_all(&buffer[..read]).await?;
                 }
             }
             break;
