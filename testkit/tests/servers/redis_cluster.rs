@@ -6,8 +6,8 @@ use testkit::redis_cluster::RedisCluster;
 async fn spread(urls: Vec<String>) -> redis::RedisResult<()> {
     let client = redis::cluster::ClusterClientBuilder::new(urls)
         .retries(0)
-        .connection_timeout(Duration::from_secs(1))
-        .response_timeout(Duration::from_secs(1))
+        .connection_timeout(Duration::from_secs(30))
+        .response_timeout(Duration::from_secs(30))
         .build()?;
     let mut connection = client.get_async_connection().await?;
     for i in 0..100 {
