@@ -14,6 +14,9 @@ use campaign::{
 
 use crate::{child::ServerError, kafka::KafkaServer, postgres::PostgresServer, redis::RedisServer};
 
+/// Longer than any answer takes on a busy machine that comes at all.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// What went wrong with setting an installation up.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallationError {
@@ -55,6 +58,18 @@ impl TestInstallation {
         let (redis, kafka, postgres) =
             tokio::try_join!(RedisServer::shared(), KafkaServer::shared(), PostgresServer::shared())?;
         Self::on(redis.settings(), kafka.settings(), postgres).await
+    }
+
+    /// The same for a test that waits for no timeout.
+    pub async fn patient() -> Result<Self, InstallationError> {
+        Ok(Self::start().await?.patiently())
+    }
+
+    /// With timeouts that only a lost answer comes to.
+    pub fn patiently(mut self) -> Self {
+        self.installation.publish_timeout = PATIENCE;
+        self.redis.redis_timeout = PATIENCE;
+        self
     }
 
     /// On these servers.

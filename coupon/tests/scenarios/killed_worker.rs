@@ -26,7 +26,7 @@ async fn records_of_a_worker_that_died_before_its_commit_are_persisted_by_the_ne
         chain.waits_for_a_lock("%FROM campaign%FOR UPDATE%").await
     })
     .await;
-    proxy.refuse();
+    proxy.shut().await;
     drop(doomed);
     other.commit().await.unwrap();
 
@@ -49,7 +49,7 @@ async fn a_restock_that_redis_did_not_confirm_is_repeated() {
     let told = door.claim("first").await;
     chain.settles_with(1).await;
     consumed(&chain).await;
-    proxy.refuse();
+    proxy.shut().await;
     assert_eq!(door.cancel(told.request.as_deref().unwrap()).await, 200);
     eventually(LIMIT, "the restock is tried", async || {
         worker.metric("coupon_worker_retries_total{kind=\"relay\"}") >= 1.0

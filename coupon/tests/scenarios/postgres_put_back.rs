@@ -1,7 +1,5 @@
 //! Postgres is put back to a copy some seconds older, while everything else runs.
 
-use std::time::Duration;
-
 use campaign::rebuild::{Force, Rebuilt};
 use testkit::{
     eventually::eventually,
@@ -120,7 +118,7 @@ async fn commit_and_die(chain: &Chain) {
         chain.count(last_step).await > 0
     })
     .await;
-    proxy.refuse();
+    proxy.shut().await;
     consuming.commit().await.unwrap();
     eventually(LIMIT, "its rows are there", async || chain.rows().await.len() > before).await;
     worker.stop().await;
@@ -137,7 +135,7 @@ async fn a_sweeper_that_saw_the_lost_offsets_starts_anew() {
     // Its looks at the offsets would be taken for the sweeper's.
     drop(door);
 
-    // The sweeper's own way to Postgres is slow enough to put the copy back between two of its questions.
+    // The sweeper's own way to Postgres, to put the copy back between two of its questions.
     let proxy = Proxy::to(postgres.port()).await.unwrap();
     let mut on = chain.on.clone();
     on.postgres.postgres_url = proxy.through(&on.postgres.postgres_url, postgres.port());
@@ -155,13 +153,13 @@ async fn a_sweeper_that_saw_the_lost_offsets_starts_anew() {
     })
     .await;
     let (sweeper, held) = sweeper(&chain, &slow).await;
-    proxy.replies(Treatment::Delay(Duration::from_secs(1)));
+    proxy.replies(Treatment::Hold);
     let loss = async {
-        eventually(LIMIT, "the offsets are read, and not yet known", async || {
-            chain.count(read_and_told).await > 0
-        })
-        .await;
-        proxy.replies(Treatment::Hold);
+        proxy
+            .step_until(LIMIT, "the offsets are read, and not yet known", async || {
+                chain.count(read_and_told).await > 0
+            })
+            .await;
         postgres.restore(&copy).await.unwrap();
         proxy.restore();
     };

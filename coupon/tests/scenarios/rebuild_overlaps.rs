@@ -1,7 +1,5 @@
 //! Others go on while a state is rebuilt: doors, workers, another rebuild.
 
-use std::time::Duration;
-
 use campaign::{
     rebuild::{Force, Rebuilt},
     redis::state::StateAnswer,
@@ -36,16 +34,18 @@ async fn claims_that_a_worker_wants_to_persist_meanwhile_keep_their_slots() {
     assert_eq!(how_many(&told, "SUCCESS"), 3);
 
     let proxy = Proxy::to(RedisServer::shared().await.unwrap().port()).await.unwrap();
-    let slow = behind(&proxy, &chain).await;
-    proxy.requests(Treatment::Delay(Duration::from_millis(300)));
+    let mut slow = behind(&proxy, &chain).await;
+    // It stays the only one at work, however long it is held up.
+    slow.rebuilder.locks = rebuilder.locks.clone();
+    proxy.requests(Treatment::Hold);
     let meanwhile = async {
-        eventually(LIMIT, "the rows are read", async || {
-            let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                        AND state = 'idle in transaction' AND query LIKE '%FROM coupon%'";
-            chain.count(open).await > 0
-        })
-        .await;
-        proxy.requests(Treatment::Hold);
+        proxy
+            .step_until(LIMIT, "the rows are read", async || {
+                let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                            AND state = 'idle in transaction' AND query LIKE '%FROM coupon%'";
+                chain.count(open).await > 0
+            })
+            .await;
         let worker = chain.worker().await;
         eventually(LIMIT, "the worker waits for the campaign's row", async || {
             chain.waits_for_a_lock("%FROM campaign%FOR UPDATE%").await
@@ -74,13 +74,14 @@ async fn an_older_rebuild_that_comes_back_opens_nothing() {
     let _worker = chain.worker().await;
     let proxy = Proxy::to(RedisServer::shared().await.unwrap().port()).await.unwrap();
     let held_up = behind(&proxy, &chain).await;
-    proxy.requests(Treatment::Delay(Duration::from_secs(1)));
+    proxy.requests(Treatment::Hold);
     let cuts = async || chain.count("SELECT count(DISTINCT epoch) FROM epoch_cut").await;
     let before = cuts().await;
     let moments = async {
-        eventually(LIMIT, "its transaction has committed", async || cuts().await > before).await;
-        proxy.requests(Treatment::Hold);
-        eventually(LIMIT, "its last step is on the way", async || proxy.holds_something()).await;
+        // Its last step is held then.
+        proxy
+            .step_until(LIMIT, "its transaction has committed", async || cuts().await > before)
+            .await;
         eventually(LIMIT, "the next one takes over", async || {
             let rebuilder = &chain.aligner.rebuilder;
             let rebuilt = rebuilder.rebuild(&chain.campaign, Force::Always).await.unwrap();

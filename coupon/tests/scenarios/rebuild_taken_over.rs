@@ -6,12 +6,17 @@ use campaign::{
     redis::state::StateAnswer,
 };
 use sqlx::Row;
-use testkit::{eventually::eventually, proxy::Proxy, redis::RedisServer};
+use testkit::{
+    eventually::eventually,
+    proxy::{Proxy, Treatment},
+    redis::RedisServer,
+};
 
 use crate::{
     chain::{Chain, LIMIT, aligner, how_many, terms, users},
     holders::add_holders,
     rebuild::lose_state,
+    sweeper::behind,
 };
 
 /// Enough rows for many appends.
@@ -25,22 +30,17 @@ async fn with_holders() -> (Chain, CampaignRow) {
 }
 
 /// A rebuild by a process that dies when `moment` has come: its connection to Redis is cut and it does nothing more.
-async fn dies_when(chain: &Chain, slow: bool, moment: impl AsyncFn() -> bool) {
+async fn dies_when(chain: &Chain, moment: impl AsyncFn() -> bool) {
     let proxy = Proxy::to(RedisServer::shared().await.unwrap().port()).await.unwrap();
-    if slow {
-        proxy.requests(testkit::proxy::Treatment::Delay(std::time::Duration::from_millis(300)));
-    }
-    let mut on = chain.on.clone();
-    on.redis = proxy.redis_settings();
-    let (_, doomed) = aligner(&on).await;
+    let mut doomed = behind(&proxy, chain).await;
+    // Its renewals are no steps of the rebuild, and are not held.
+    doomed.rebuilder.locks = chain.aligner.rebuilder.locks.clone();
+    proxy.requests(Treatment::Hold);
     let campaign = chain.campaign.clone();
     let rebuild = tokio::spawn(async move { doomed.rebuilder.rebuild(&campaign, Force::IfMissing).await });
-    eventually(LIMIT, "the moment of death", async || {
-        assert!(!rebuild.is_finished(), "it was done before it could die");
-        moment().await
-    })
-    .await;
-    proxy.refuse();
+    proxy.step_until(LIMIT, "the moment of death", moment).await;
+    assert!(!rebuild.is_finished(), "it was done before it could die");
+    proxy.shut().await;
     rebuild.abort();
     assert!(rebuild.await.is_err_and(|ended| ended.is_cancelled()));
 }
@@ -115,7 +115,7 @@ async fn dies_before_begin(chain: &Chain) {
             chain.waits_for_a_lock("SELECT epoch FROM campaign%").await
         })
         .await;
-        proxy.refuse();
+        proxy.shut().await;
         other.commit().await.unwrap();
     };
     let (rebuilt, ()) = tokio::join!(doomed.rebuilder.rebuild(&chain.campaign, Force::Always), death);
@@ -133,7 +133,7 @@ async fn is_rebuilding(chain: &Chain) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_begin() {
     let (chain, _) = with_holders().await;
-    dies_when(&chain, false, async || is_rebuilding(&chain).await).await;
+    dies_when(&chain, async || is_rebuilding(&chain).await).await;
     is_taken_over(&chain).await;
 }
 
@@ -142,7 +142,7 @@ async fn between_two_appends() {
     let (chain, _) = with_holders().await;
     let keys = chain.on.naming.state(&chain.campaign);
     let connection = RedisServer::shared().await.unwrap().connection().await.unwrap();
-    dies_when(&chain, true, async || {
+    dies_when(&chain, async || {
         let StateAnswer::Rebuilding { epoch, .. } = chain.state.state(&chain.campaign).await.unwrap() else {
             return false;
         };
@@ -161,8 +161,8 @@ async fn between_two_appends() {
 async fn after_the_transaction_and_before_the_commit_in_redis() {
     let (chain, row) = with_holders().await;
     let before = cuts(&chain, &row).await;
-    // The cut is seen when the transaction has committed; the commit in Redis is still on its delayed way.
-    dies_when(&chain, true, async || cuts(&chain, &row).await > before).await;
+    // The cut is seen when the transaction has committed; the commit in Redis is held then.
+    dies_when(&chain, async || cuts(&chain, &row).await > before).await;
     assert!(is_rebuilding(&chain).await);
     is_taken_over(&chain).await;
 }
