@@ -97,6 +97,13 @@ impl Chain {
         chain
     }
 
+    /// The same for a test that waits for no timeout.
+    pub async fn patient(quantity: i64) -> Self {
+        let chain = Self::on(TestInstallation::patient().await.unwrap()).await;
+        chain.apply(&terms(quantity)).await;
+        chain
+    }
+
     /// On this installation, with no campaign yet.
     pub async fn on(on: TestInstallation) -> Self {
         let (state, aligner) = aligner(&on).await;

@@ -4,7 +4,7 @@ use crate::chain::{Chain, at_once, how_many, successes, terms, users};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_intakes_give_no_more_than_the_quantity() {
-    let chain = Chain::open(3).await;
+    let chain = Chain::patient(3).await;
     let _worker = chain.worker().await;
     let (first, second) = (chain.intake().await, chain.intake().await);
     let told = at_once(200, |i| {
@@ -25,10 +25,10 @@ async fn two_intakes_give_no_more_than_the_quantity() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_and_one_are_quantities_too() {
-    let none = Chain::open(0).await;
+    let none = Chain::patient(0).await;
     assert!(none.intake().await.claim("a").await.is("SOLD_OUT"));
 
-    let one = Chain::open(1).await;
+    let one = Chain::patient(1).await;
     let _worker = one.worker().await;
     let door = one.intake().await;
     let told = door.burst(users(0..2), 2).await;
@@ -39,7 +39,7 @@ async fn nothing_and_one_are_quantities_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_clicks_of_one_user_use_up_one_coupon() {
-    let chain = Chain::open(10).await;
+    let chain = Chain::patient(10).await;
     let _worker = chain.worker().await;
     let door = chain.intake().await;
     let clicks = door.burst((0..50).map(|_| "a".to_owned()), 50).await;
@@ -59,7 +59,7 @@ async fn repeated_clicks_of_one_user_use_up_one_coupon() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_was_told_success_has_a_row_and_nobody_else() {
-    let chain = Chain::open(100).await;
+    let chain = Chain::patient(100).await;
     let _worker = chain.worker().await;
     let door = chain.intake().await;
     let told = door.burst(users(0..10_000), 500).await;
@@ -72,7 +72,7 @@ async fn whoever_was_told_success_has_a_row_and_nobody_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_that_a_cancel_gave_back_is_sold_at_every_door() {
-    let chain = Chain::open(5).await;
+    let chain = Chain::patient(5).await;
     let _worker = chain.worker().await;
     let (first, second) = (chain.intake().await, chain.intake().await);
     let told = first.burst(users(0..6), 1).await;
@@ -96,7 +96,7 @@ async fn a_slot_that_a_cancel_gave_back_is_sold_at_every_door() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn issued_is_said_only_when_the_row_is_there() {
-    let chain = Chain::open(20).await;
+    let chain = Chain::patient(20).await;
     let door = chain.intake().await;
     let told = door.burst(users(0..40), 40).await;
     let holders = successes(&told);
@@ -120,7 +120,7 @@ async fn issued_is_said_only_when_the_row_is_there() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_of_before_the_close_is_issued_after_it() {
-    let chain = Chain::open(10).await;
+    let chain = Chain::patient(10).await;
     let door = chain.intake().await;
     let told = door.burst(users(0..10), 10).await;
     assert_eq!(how_many(&told, "SUCCESS"), 10);
@@ -135,7 +135,7 @@ async fn a_claim_of_before_the_close_is_issued_after_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_that_come_and_go_persist_each_claim_once() {
-    let chain = Chain::open(10_000).await;
+    let chain = Chain::patient(10_000).await;
     let door = chain.intake().await;
     let first = chain.worker().await;
     let claims = door.burst(users(0..10_000), 256);

@@ -17,6 +17,8 @@ async fn reserve_and_kill(chain: &Chain, claims: usize) {
     let before = chain.numbers().await.taken;
     let mut on = chain.on.clone();
     on.kafka = proxy.kafka_settings();
+    // It has given up none of them when it dies.
+    on.installation.publish_timeout = LIMIT;
     let doomed = IntakeProcess::start(chain, &on).await;
     proxy.requests(Treatment::Hold);
     let asking = at_once(claims, |i| {

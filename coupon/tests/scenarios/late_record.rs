@@ -40,7 +40,7 @@ async fn after(since: Instant, pause: Duration) {
 /// Acknowledged within the publish timeout, while a rebuild waits for just that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_is_acknowledged_in_time_is_in_the_rebuilt_state() {
-    let chain = with_publish_timeout(5).await;
+    let chain = with_publish_timeout(20).await;
     let _worker = chain.worker().await;
     let door = chain.intake().await;
     let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
@@ -82,7 +82,7 @@ async fn acknowledged_after_the_cut(chain: &Chain) -> Told {
         eventually(LIMIT, "it is reserved", async || chain.numbers().await.taken == 1).await;
         let since = Instant::now();
         let sent = async {
-            after(since, Duration::from_secs(4)).await;
+            after(since, Duration::from_secs(10)).await;
             kafka.requests(Treatment::Hold);
             redis.restore();
             eventually(LIMIT, "it is on its way", async || kafka.holds_something()).await;
@@ -96,7 +96,7 @@ async fn acknowledged_after_the_cut(chain: &Chain) -> Told {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_is_stored_after_the_cut_is_no_success_and_takes_no_slot() {
-    let chain = with_publish_timeout(6).await;
+    let chain = with_publish_timeout(20).await;
     let _worker = chain.worker().await;
     let door = chain.intake().await;
     let told = acknowledged_after_the_cut(&chain).await;

@@ -27,7 +27,7 @@ async fn sells_out(on: TestInstallation) -> Chain {
 async fn a_cluster_sells_out_correctly() {
     let mut on = TestInstallation::start().await.unwrap();
     on.redis = RedisCluster::shared().await.unwrap().settings();
-    sells_out(on).await;
+    sells_out(on.patiently()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,12 +51,17 @@ async fn sentinels_sell_out_correctly_and_a_failover_is_survived() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_cache_that_is_flushed_again_and_again_costs_nothing() {
-    let chain = Chain::open(500).await;
+    // Its own: on the shared one another test may hold the call of a script that has to be known.
+    let redis = RedisServer::start().await.unwrap();
+    let mut on = TestInstallation::start().await.unwrap();
+    on.redis = redis.settings();
+    let chain = Chain::on(on.patiently()).await;
+    chain.apply(&terms(500)).await;
     let _worker = chain.worker().await;
     let door = chain.intake().await;
     let claims = door.burst(users(0..1_000), 100);
     let flushes = async {
-        let mut connection = RedisServer::shared().await.unwrap().connection().await.unwrap();
+        let mut connection = redis.connection().await.unwrap();
         for _ in 0..50 {
             redis::cmd("SCRIPT")
                 .arg("FLUSH")

@@ -1,24 +1,42 @@
 //! The topic of claims is deleted and made anew in the middle of a burst: what it held and nobody had read is lost.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use campaign::{kafka::topics, topic_recovery::accept_topic};
 use futures::{StreamExt, stream};
 use rdkafka::{
     ClientConfig,
-    admin::{AdminClient, AdminOptions},
+    admin::{AdminClient, AdminOptions, ResourceSpecifier},
     client::DefaultClientContext,
 };
 use testkit::eventually::eventually;
+use tokio::sync::watch;
 
 use crate::chain::{Chain, LIMIT, how_many, successes, users};
 
-async fn make_anew(chain: &Chain) {
-    let topic = chain.on.naming.requests_topic();
+/// How far the accident has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    NotYet,
+    Anew,
+    Found,
+}
+
+/// So many claims come at most before the topic is made anew, and so many more before that is found: something is left
+/// to sell.
+const EACH_PHASE: usize = 1_500;
+
+/// A client that is connected: what it is told to do, it does at once.
+async fn admin(chain: &Chain) -> AdminClient<DefaultClientContext> {
     let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
         .set("bootstrap.servers", &chain.on.kafka.kafka_brokers)
         .create()
         .unwrap();
+    let broker = [ResourceSpecifier::Broker(1)];
+    admin.describe_configs(&broker, &AdminOptions::new()).await.unwrap();
+    admin
+}
+
+async fn make_anew(chain: &Chain, admin: &AdminClient<DefaultClientContext>) {
+    let topic = chain.on.naming.requests_topic();
     admin.delete_topics(&[&topic], &AdminOptions::new()).await.unwrap();
     let reader = &chain.aligner.rebuilder.reader;
     eventually(LIMIT, "the topic is there again", async || {
@@ -30,7 +48,8 @@ async fn make_anew(chain: &Chain) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_made_anew_shuts_every_door_and_sells_again_once_it_is_accepted() {
-    let chain = Chain::open(3_000).await;
+    const QUANTITY: i64 = 5_000;
+    let chain = Chain::open(QUANTITY).await;
     let doors = [chain.intake().await, chain.intake().await];
     let _worker = chain.worker().await;
     let before = doors[0].burst(users(0..500), 20).await;
@@ -38,13 +57,19 @@ async fn a_topic_made_anew_shuts_every_door_and_sells_again_once_it_is_accepted(
     chain.settles_with(500).await;
 
     let topic = chain.on.naming.requests_topic();
-    let (anew, found) = (AtomicBool::new(false), AtomicBool::new(false));
+    let admin = admin(&chain).await;
+    let phase = watch::Sender::new(Phase::NotYet);
     let claims = stream::iter(users(500..100_000).enumerate())
-        .take_while(|_| std::future::ready(!found.load(Ordering::Acquire)))
+        .take_while(|_| std::future::ready(*phase.borrow() < Phase::Found))
         .map(|(i, user)| {
-            let (door, anew) = (&doors[i % 2], &anew);
+            let (door, mut phase) = (&doors[i % 2], phase.subscribe());
             async move {
-                let began_after = anew.load(Ordering::Acquire);
+                let at_least = match i / EACH_PHASE {
+                    0 => Phase::NotYet,
+                    1 => Phase::Anew,
+                    _ => Phase::Found,
+                };
+                let began_after = *phase.wait_for(|&phase| phase >= at_least).await.unwrap() > Phase::NotYet;
                 let told = door.claim(&user).await;
                 (began_after, (user, told))
             }
@@ -56,8 +81,8 @@ async fn a_topic_made_anew_shuts_every_door_and_sells_again_once_it_is_accepted(
             chain.rows().await.len() > 600
         })
         .await;
-        make_anew(&chain).await;
-        anew.store(true, Ordering::Release);
+        make_anew(&chain, &admin).await;
+        phase.send_replace(Phase::Anew);
         eventually(LIMIT, "somebody has found it", async || {
             chain.database.shortened_topic(&topic).await.ok()?
         })
@@ -72,7 +97,7 @@ async fn a_topic_made_anew_shuts_every_door_and_sells_again_once_it_is_accepted(
             })
             .await;
         }
-        found.store(true, Ordering::Release);
+        phase.send_replace(Phase::Found);
     };
     let (told, ()) = tokio::join!(claims, accident);
 
@@ -97,8 +122,8 @@ async fn a_topic_made_anew_shuts_every_door_and_sells_again_once_it_is_accepted(
             "open again"
         );
     }
-    let rest = doors[1].burst(users(200_000..204_000), 50).await;
-    chain.settles_with(3_000).await;
+    let rest = doors[1].burst(users(200_000..206_000), 50).await;
+    chain.settles_with(QUANTITY).await;
     chain.assert_conserved().await;
     let rows = chain.rows().await;
     let since: Vec<_> = told

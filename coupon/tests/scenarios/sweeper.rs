@@ -64,7 +64,7 @@ async fn claims_that_wait_for_a_worker_are_left_to_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_is_acknowledged_while_a_sweep_is_held_up_is_left_to_the_worker() {
     let mut on = TestInstallation::start().await.unwrap();
-    on.installation.publish_timeout = Duration::from_secs(4);
+    on.installation.publish_timeout = Duration::from_secs(20);
     let chain = Chain::on(on).await;
     chain.apply(&terms(1)).await;
     let kafka = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
@@ -81,7 +81,7 @@ async fn a_claim_that_is_acknowledged_while_a_sweep_is_held_up_is_left_to_the_wo
         let since = Instant::now();
         let late = async {
             eventually(LIMIT, "late in its time", async || {
-                since.elapsed() > Duration::from_secs(2)
+                since.elapsed() > Duration::from_secs(10)
             })
             .await;
             kafka.restore();
@@ -153,18 +153,19 @@ async fn a_sweep_that_is_cut_short_is_finished_by_the_next_one() {
     grown_old(&chain).await;
     let redis = Proxy::to(RedisServer::shared().await.unwrap().port()).await.unwrap();
     let (sweeper, held) = sweeper(&chain, &behind(&redis, &chain).await).await;
-    redis.requests(Treatment::Delay(Duration::from_secs(1)));
+    redis.requests(Treatment::Hold);
     let cut = async {
-        eventually(LIMIT, "the first of the two steps is done", async || {
-            let pending = chain
-                .state
-                .expired_batches(&chain.campaign, 0, 1)
-                .await
-                .unwrap()
-                .unwrap();
-            chain.numbers().await.taken == 0 || pending.is_empty()
-        })
-        .await;
+        redis
+            .step_until(LIMIT, "the first of the two steps is done", async || {
+                let pending = chain
+                    .state
+                    .expired_batches(&chain.campaign, 0, 1)
+                    .await
+                    .unwrap()
+                    .unwrap();
+                chain.numbers().await.taken == 0 || pending.is_empty()
+            })
+            .await;
         redis.refuse();
     };
     let (swept, ()) = tokio::join!(sweeper.sweep(&held), cut);
