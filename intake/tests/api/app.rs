@@ -26,12 +26,13 @@ use serde_json::{Value, json};
 use testkit::{
     eventually::eventually,
     installation::{TestInstallation, campaign_name},
+    proxy::Proxy,
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 /// For conditions that come about by themselves.
-pub const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_secs(120);
 
 /// An answer over HTTP.
 #[derive(Clone, Debug)]
@@ -188,11 +189,12 @@ pub struct TestApp {
 }
 
 impl TestApp {
+    /// For a test that waits for no timeout.
     pub async fn start() -> Self {
-        Self::start_with(|_| {}).await
+        Self::on(TestInstallation::patient().await.unwrap(), |_| {}).await
     }
 
-    /// `change` puts a proxy in, or other bounds.
+    /// `change` puts a proxy in, or other bounds. Timeouts are short.
     pub async fn start_with(change: impl FnOnce(&mut IntakeSettings)) -> Self {
         Self::on(TestInstallation::start().await.unwrap(), change).await
     }
@@ -363,6 +365,14 @@ pub fn intake_settings(installation: &TestInstallation) -> IntakeSettings {
             campaign_refresh: Duration::from_millis(20),
         },
     }
+}
+
+/// Puts a proxy before Redis that may hold requests as long as a test takes: nothing times out meanwhile.
+pub fn held_by(proxy: &Proxy, settings: &mut IntakeSettings) {
+    const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(60);
+    settings.redis = proxy.redis_settings();
+    settings.redis.redis_timeout = AS_LONG_AS_IT_TAKES;
+    settings.installation.publish_timeout = AS_LONG_AS_IT_TAKES;
 }
 
 /// Ten coupons, always open.

@@ -73,7 +73,7 @@ async fn a_page_that_everybody_reloads_asks_redis_a_few_times_a_second() {
     let redis = RedisServer::start().await.unwrap();
     let mut on = TestInstallation::start().await.unwrap();
     on.redis = redis.settings();
-    let app = TestApp::on(on, |_| {}).await;
+    let app = TestApp::on(on.patiently(), |_| {}).await;
     let campaign = app.campaign(10).await;
     let mut raw = redis.connection().await.unwrap();
     let mut scripts_run = async || -> u64 {

@@ -8,7 +8,7 @@ use testkit::{
     redis::RedisServer,
 };
 
-use crate::app::{Intake, SOON, TestApp, count, intake_settings, users};
+use crate::app::{Intake, SOON, TestApp, count, held_by, intake_settings, users};
 
 #[tokio::test]
 async fn success_is_reserved_in_redis_and_stored_in_kafka() {
@@ -166,7 +166,7 @@ async fn a_key_belongs_to_one_user_in_one_campaign() {
 async fn claims_that_come_during_a_call_go_together() {
     let redis = RedisServer::shared().await.unwrap();
     let proxy = Proxy::to(redis.port()).await.unwrap();
-    let app = TestApp::start_with(|settings| settings.redis = proxy.redis_settings()).await;
+    let app = TestApp::start_with(|settings| held_by(&proxy, settings)).await;
     let campaign = app.campaign(1_000).await;
 
     proxy.requests(Treatment::Hold);
@@ -194,7 +194,7 @@ async fn claims_that_come_during_a_call_go_together() {
 async fn a_claim_goes_on_when_its_client_hangs_up() {
     let redis = RedisServer::shared().await.unwrap();
     let proxy = Proxy::to(redis.port()).await.unwrap();
-    let app = TestApp::start_with(|settings| settings.redis = proxy.redis_settings()).await;
+    let app = TestApp::start_with(|settings| held_by(&proxy, settings)).await;
     let campaign = app.campaign(10).await;
 
     proxy.requests(Treatment::Hold);

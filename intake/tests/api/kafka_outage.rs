@@ -1,15 +1,39 @@
 //! Kafka that does not take records, or whose acknowledgements are lost.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use testkit::{eventually::eventually, kafka::KafkaServer, proxy::Treatment};
+use campaign::name::CampaignName;
+use intake::IntakeSettings;
+use testkit::{
+    eventually::eventually,
+    kafka::KafkaServer,
+    proxy::{Proxy, Treatment},
+};
 
 use crate::app::{SOON, TestApp, count, users};
+
+/// Puts the proxy before Kafka. What is not acknowledged is given up soon, but not too soon for a busy machine.
+fn behind(proxy: &Proxy, settings: &mut IntakeSettings) {
+    settings.kafka = proxy.kafka_settings();
+    settings.installation.publish_timeout = Duration::from_secs(8);
+    settings.redis.redis_timeout = Duration::from_secs(30);
+}
+
+/// Claims until one succeeds, each time as somebody else: whoever was let through to try, and was told that it is
+/// unknown, has a slot.
+async fn opens(app: &TestApp, campaign: &CampaignName) {
+    let mut n = 0;
+    eventually(SOON, "the door opens by itself", async || {
+        n += 1;
+        app.intake.claim(campaign, &format!("opens-{n}")).await.code() == "SUCCESS"
+    })
+    .await;
+}
 
 #[tokio::test]
 async fn an_outage_does_not_eat_the_stock() {
     let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
-    let app = TestApp::start_with(|settings| settings.kafka = proxy.kafka_settings()).await;
+    let app = TestApp::start_with(|settings| behind(&proxy, settings)).await;
     let campaign = app.campaign(1_000).await;
     assert_eq!(app.intake.claim(&campaign, "first").await.code(), "SUCCESS");
 
@@ -19,21 +43,20 @@ async fn an_outage_does_not_eat_the_stock() {
     })
     .await;
     let taken_before = app.numbers(&campaign).await.taken;
+    let began = Instant::now();
     let replies = app.intake.claim_all(&campaign, users("u", 5_000)).await;
     assert_eq!(count(&replies, "COUPON_ISSUE_KAFKA_ERROR"), 5_000);
     // Those that were let through to try are the only ones without a plain no.
     let tried = replies.iter().filter(|(_, reply)| reply.outcome().is_some()).count();
     let taken = app.numbers(&campaign).await.taken - taken_before;
+    let seconds = began.elapsed().as_secs() as usize;
     assert!(
-        taken <= tried as i64 && tried <= 10,
-        "{taken} taken by {tried} probes of 5,000 claims"
+        taken <= tried as i64 && tried <= seconds + 2,
+        "{taken} taken by {tried} probes of 5,000 claims in {seconds} s"
     );
 
     proxy.restore();
-    eventually(SOON, "the door opens by itself", async || {
-        app.intake.claim(&campaign, "after").await.code() != "COUPON_ISSUE_KAFKA_ERROR"
-    })
-    .await;
+    opens(&app, &campaign).await;
     let left = app.numbers(&campaign).await.available() as usize;
     let replies = app.intake.claim_all(&campaign, users("after", 2_000)).await;
     assert_eq!(count(&replies, "SUCCESS"), left);
@@ -43,8 +66,8 @@ async fn an_outage_does_not_eat_the_stock() {
 #[tokio::test]
 async fn a_claim_without_acknowledgement_is_unknown_and_nothing_is_given_back() {
     let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
-    let app = TestApp::start_with(|settings| settings.kafka = proxy.kafka_settings()).await;
-    let campaign = app.campaign(10).await;
+    let app = TestApp::start_with(|settings| behind(&proxy, settings)).await;
+    let campaign = app.campaign(10_000).await;
     assert_eq!(app.intake.claim(&campaign, "first").await.code(), "SUCCESS");
 
     proxy.replies(Treatment::Swallow);
@@ -59,17 +82,21 @@ async fn a_claim_without_acknowledgement_is_unknown_and_nothing_is_given_back() 
     );
     assert_eq!(app.intake.status(&campaign, "u", request).await.code(), "PENDING");
 
-    // The door is shut now, before reserving.
-    let refused = app.intake.claim(&campaign, "v").await;
-    refused.assert_problem(503, "COUPON_ISSUE_KAFKA_ERROR");
-    assert_eq!(refused.outcome(), None);
-    assert_eq!(app.numbers(&campaign).await.taken, 2);
-
-    proxy.restore();
-    eventually(SOON, "the door opens by itself", async || {
-        app.intake.claim(&campaign, "w").await.code() == "SUCCESS"
+    // The door is shut now, before reserving, but for the one that is let through to try.
+    let (mut round, mut tried) = (0, 0);
+    let refused = eventually(SOON, "a plain no", async || {
+        round += 1;
+        let replies = app.intake.claim_all(&campaign, users(&format!("v{round}"), 20)).await;
+        tried += replies.iter().filter(|(_, reply)| reply.outcome().is_some()).count();
+        let refused = replies.into_iter().find(|(_, reply)| reply.outcome().is_none());
+        refused.map(|(_, reply)| reply)
     })
     .await;
+    refused.assert_problem(503, "COUPON_ISSUE_KAFKA_ERROR");
+    assert_eq!(app.numbers(&campaign).await.taken, 2 + tried as i64);
+
+    proxy.restore();
+    opens(&app, &campaign).await;
     // The record had come through: the same key ends as one coupon.
     assert_eq!(app.intake.claim_with_key(&campaign, "u", "k").await.code(), "PENDING");
     app.persist(&campaign).await;
@@ -82,7 +109,7 @@ async fn a_claim_without_acknowledgement_is_unknown_and_nothing_is_given_back() 
 #[tokio::test]
 async fn the_same_key_is_answered_while_kafka_is_out() {
     let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
-    let app = TestApp::start_with(|settings| settings.kafka = proxy.kafka_settings()).await;
+    let app = TestApp::start_with(|settings| behind(&proxy, settings)).await;
     let campaign = app.campaign(10).await;
     let first = app.intake.claim_with_key(&campaign, "u", "k").await;
     assert_eq!(first.code(), "SUCCESS");
@@ -114,8 +141,8 @@ async fn the_same_key_is_answered_while_kafka_is_out() {
 #[tokio::test]
 async fn claims_of_a_campaign_that_is_sold_out_do_not_use_up_the_tries_of_the_others() {
     let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
-    let app = TestApp::start_with(|settings| settings.kafka = proxy.kafka_settings()).await;
-    let (sold_out, open) = (app.campaign(0).await, app.campaign(100).await);
+    let app = TestApp::start_with(|settings| behind(&proxy, settings)).await;
+    let (sold_out, open) = (app.campaign(0).await, app.campaign(10_000).await);
 
     proxy.replies(Treatment::Swallow);
     assert_eq!(app.intake.claim(&open, "first").await.outcome(), Some("unknown"));
@@ -129,25 +156,24 @@ async fn claims_of_a_campaign_that_is_sold_out_do_not_use_up_the_tries_of_the_ot
             n += 1;
         }
     };
-    let opens = eventually(
-        Duration::from_secs(8),
-        "the door opens for the other campaign",
-        async || app.intake.claim(&open, "second").await.code() == "SUCCESS",
-    );
     tokio::select! {
         () = crowd => unreachable!("the crowd does not end"),
-        () = opens => {}
+        () = opens(&app, &open) => {}
     }
 }
 
 #[tokio::test]
 async fn acknowledgements_that_are_late_but_in_time_do_not_shut_the_door() {
     let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
-    let app = TestApp::start_with(|settings| settings.kafka = proxy.kafka_settings()).await;
+    let app = TestApp::start_with(|settings| {
+        behind(&proxy, settings);
+        settings.installation.publish_timeout = Duration::from_secs(15);
+    })
+    .await;
     let campaign = app.campaign(1_000).await;
     assert_eq!(app.intake.claim(&campaign, "first").await.code(), "SUCCESS");
 
-    proxy.replies(Treatment::Delay(app.installation.installation.publish_timeout / 3));
+    proxy.replies(Treatment::Delay(Duration::from_secs(1)));
     for round in 0..3 {
         let replies = app.intake.claim_all(&campaign, users(&format!("u{round}"), 100)).await;
         assert_eq!(count(&replies, "SUCCESS"), 100, "{replies:?}");
@@ -160,7 +186,7 @@ async fn a_broker_that_falls_silent_costs_no_more_slots_than_claims_in_flight() 
     const IN_FLIGHT: usize = 50;
     let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
     let app = TestApp::start_with(|settings| {
-        settings.kafka = proxy.kafka_settings();
+        behind(&proxy, settings);
         settings.door.max_in_flight = IN_FLIGHT;
     })
     .await;
@@ -168,9 +194,10 @@ async fn a_broker_that_falls_silent_costs_no_more_slots_than_claims_in_flight() 
     assert_eq!(app.intake.claim(&campaign, "first").await.code(), "SUCCESS");
 
     proxy.replies(Treatment::Swallow);
-    let mut unknown = 0;
-    for round in 0.. {
-        let replies = app.intake.claim_all(&campaign, users(&format!("u{round}"), 200)).await;
+    let (mut unknown, mut rounds) = (0, 0);
+    loop {
+        rounds += 1;
+        let replies = app.intake.claim_all(&campaign, users(&format!("u{rounds}"), 200)).await;
         unknown += replies.iter().filter(|(_, reply)| reply.outcome().is_some()).count();
         if count(&replies, "COUPON_ISSUE_KAFKA_ERROR") == replies.len() {
             break;
@@ -178,5 +205,9 @@ async fn a_broker_that_falls_silent_costs_no_more_slots_than_claims_in_flight() 
     }
     let taken = app.numbers(&campaign).await.taken as usize - 1;
     assert_eq!(taken, unknown, "whoever was told a plain no has no slot");
-    assert!(taken <= IN_FLIGHT, "{taken} slots for {IN_FLIGHT} claims in flight");
+    // Those in flight when it fell silent, and the few that were let through to try since.
+    assert!(
+        taken <= IN_FLIGHT + 2 * rounds,
+        "{taken} slots for {IN_FLIGHT} claims in flight and {rounds} rounds"
+    );
 }

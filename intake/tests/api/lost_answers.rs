@@ -50,7 +50,7 @@ async fn without_redis_claims_are_refused_and_a_status_is_unknown() {
     let campaign = app.campaign(10).await;
     let held = app.intake.claim(&campaign, "u").await.request_id();
 
-    proxy.refuse();
+    proxy.shut().await;
     app.intake
         .claim(&campaign, "v")
         .await

@@ -6,14 +6,14 @@ use testkit::{
     redis::RedisServer,
 };
 
-use crate::app::{SOON, TestApp, count, users};
+use crate::app::{SOON, TestApp, count, held_by, users};
 
 #[tokio::test]
 async fn a_full_queue_answers_at_once_and_what_was_taken_in_goes_on() {
     let redis = RedisServer::shared().await.unwrap();
     let proxy = Proxy::to(redis.port()).await.unwrap();
     let app = TestApp::start_with(|settings| {
-        settings.redis = proxy.redis_settings();
+        held_by(&proxy, settings);
         settings.door.max_in_flight_per_campaign = 20;
         settings.door.max_in_flight = 30;
     })
@@ -49,7 +49,7 @@ async fn one_campaign_cannot_take_all_the_room() {
     let redis = RedisServer::shared().await.unwrap();
     let proxy = Proxy::to(redis.port()).await.unwrap();
     let app = TestApp::start_with(|settings| {
-        settings.redis = proxy.redis_settings();
+        held_by(&proxy, settings);
         settings.door.max_in_flight_per_campaign = 20;
     })
     .await;

@@ -53,7 +53,8 @@ async fn a_sale_that_is_over_is_closed_without_a_rebuild() {
 
 #[tokio::test]
 async fn a_state_of_another_campaign_of_that_name_counts_as_missing() {
-    let app = TestApp::start().await;
+    // A rebuild waits for claims that may be on their way, as long as they may take.
+    let app = TestApp::start_with(|_| {}).await;
     let row = app.campaign_without_state(terms()).await;
     app.build_state(&row, CampaignId(Uuid::now_v7())).await;
 

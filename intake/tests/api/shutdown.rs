@@ -6,13 +6,13 @@ use testkit::{
     redis::RedisServer,
 };
 
-use crate::app::{SOON, TestApp, count, users};
+use crate::app::{SOON, TestApp, count, held_by, users};
 
 #[tokio::test]
 async fn claims_on_their_way_are_answered_and_then_it_ends() {
     let redis = RedisServer::shared().await.unwrap();
     let proxy = Proxy::to(redis.port()).await.unwrap();
-    let app = TestApp::start_with(|settings| settings.redis = proxy.redis_settings()).await;
+    let app = TestApp::start_with(|settings| held_by(&proxy, settings)).await;
     let campaign = app.campaign(1_000).await;
 
     proxy.requests(Treatment::Hold);
@@ -49,7 +49,7 @@ async fn claims_on_their_way_are_answered_and_then_it_ends() {
 async fn claims_of_clients_that_hung_up_are_finished_too() {
     let redis = RedisServer::shared().await.unwrap();
     let proxy = Proxy::to(redis.port()).await.unwrap();
-    let app = TestApp::start_with(|settings| settings.redis = proxy.redis_settings()).await;
+    let app = TestApp::start_with(|settings| held_by(&proxy, settings)).await;
     let campaign = app.campaign(10).await;
 
     proxy.requests(Treatment::Hold);
