@@ -280,26 +280,19 @@ async fn a_claim_that_has_its_row_is_never_given_up() {
         .await
         .unwrap()
         .unwrap();
-    // The row is slow, so that the answers are gone before the commit.
-    sale.execute(
-        "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS \
-         $$ BEGIN PERFORM pg_sleep(1); RETURN NULL; END $$; \
-         CREATE TRIGGER slowly AFTER INSERT ON outbox FOR EACH STATEMENT EXECUTE FUNCTION slowly()",
-    )
-    .await;
     let records = sale.claim(3).await;
     eventually(LIMIT, "the worker has read it", async || {
         worker.metric("coupon_worker_backlog_claims") == 3.0
     })
     .await;
+    proxy.replies(testkit::proxy::Treatment::Hold);
     held.release().await.unwrap();
-    eventually(LIMIT, "the transaction is under way", async || {
-        sale.number("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND wait_event = 'PgSleep' AND $1::uuid IS NOT NULL").await > 0
-    })
-    .await;
-    // Every answer from here on is delayed past the cut; the commit itself arrives.
-    proxy.replies(testkit::proxy::Treatment::Delay(Duration::from_millis(300)));
-    sale.issued_are(&records).await;
+    // The commit has come, and its answer is held: the cut loses it.
+    proxy
+        .step_until(LIMIT, "the rows are there", async || {
+            sale.issued().await == requests(&records)
+        })
+        .await;
     proxy.cut();
     refuse_users(&sale, "true").await;
     proxy.restore();

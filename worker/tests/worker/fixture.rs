@@ -38,7 +38,7 @@ use worker::{
 };
 
 /// Nothing that a test waits for takes this long, also on a busy machine.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 #[derive(Parser)]
 struct Defaults {
@@ -148,13 +148,16 @@ impl Sale {
         rebuilder.rebuild(campaign, Force::IfMissing).await.unwrap();
     }
 
-    /// Settings of a worker of this installation, quick to sweep.
+    /// Settings of a worker of this installation. It sweeps often, and only what is older than any test takes from a
+    /// reservation to its record.
     pub fn settings(&self) -> WorkerSettings {
         let mut tuning = Defaults::parse_from(["worker"]).tuning;
         tuning.internal_listen = "127.0.0.1:0".parse().unwrap();
         tuning.sweep_interval = Duration::from_millis(200);
+        let mut installation = self.installation.installation.clone();
+        installation.publish_timeout = Duration::from_secs(20);
         WorkerSettings {
-            installation: self.installation.installation.clone(),
+            installation,
             redis: self.installation.redis.clone(),
             kafka: self.installation.kafka.clone(),
             postgres: self.installation.postgres.clone(),

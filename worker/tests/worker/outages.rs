@@ -1,7 +1,5 @@
 //! Servers that go away and come back.
 
-use std::time::Duration;
-
 use campaign::settings::RedisMode;
 use testkit::{eventually::eventually, postgres::PostgresServer, proxy::Proxy, redis::RedisServer};
 
@@ -45,7 +43,7 @@ async fn while_postgres_is_out_claims_wait_and_liveness_stays_green() {
     let worker = TestWorker::start(settings).await;
     let mut records = sale.claim(100).await;
     sale.issued_are(&records).await;
-    proxy.refuse();
+    proxy.shut().await;
     records.extend(sale.claim(100).await);
     eventually(LIMIT, "it tries again", async || {
         worker.metric("coupon_worker_retries_total{kind=\"postgres\"}") >= 2.0
@@ -68,11 +66,10 @@ async fn while_redis_is_out_claims_wait() {
     let mut settings = sale.settings();
     assert_eq!(settings.redis.redis_mode, RedisMode::Single);
     settings.redis = proxy.redis_settings();
-    settings.redis.redis_timeout = Duration::from_millis(500);
     let worker = TestWorker::start(settings).await;
     let mut records = sale.claim(100).await;
     sale.issued_are(&records).await;
-    proxy.refuse();
+    proxy.shut().await;
     records.extend(sale.claim(100).await);
     eventually(LIMIT, "it tries again", async || {
         worker.metric("coupon_worker_retries_total{kind=\"redis\"}") >= 2.0

@@ -118,12 +118,11 @@ async fn a_restock_that_redis_does_not_confirm_is_kept() {
     let proxy = Proxy::to(server.port()).await.unwrap();
     let mut settings = sale.settings();
     settings.redis = proxy.redis_settings();
-    settings.redis.redis_timeout = std::time::Duration::from_millis(300);
     let worker = TestWorker::start(settings).await;
     sale.issued_are(&records).await;
     outbox_is_empty(&sale).await;
     sale.settled().await;
-    proxy.refuse();
+    proxy.shut().await;
     let ids: Vec<RequestId> = requests(&records).into_iter().collect();
     sale.database.cancel_coupon(ids[0]).await.unwrap();
     sale.database.use_coupon(&CouponKey::Id(ids[1])).await.unwrap();

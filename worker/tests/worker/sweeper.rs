@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use campaign::{
+    identity::UserId,
     postgres::persist::Reason,
+    record::ClaimRecord,
     redis::{lock::Held, state::Transition},
 };
 use rdkafka::{
@@ -14,10 +16,32 @@ use rdkafka::{
 use testkit::{eventually::eventually, redis::RedisServer};
 use worker::{
     metrics::Metrics,
+    settings::WorkerSettings,
     sweeper::{SweepError, Sweeper},
 };
 
-use crate::fixture::{LIMIT, Sale, requests, terms};
+use crate::fixture::{LIMIT, Sale, TestWorker, requests, terms};
+
+/// Settings of a worker that sweeps soon what was reserved.
+fn quick(sale: &Sale) -> WorkerSettings {
+    let mut settings = sale.settings();
+    settings.installation = sale.installation.installation.clone();
+    settings
+}
+
+/// Claims until the record is there before its batch is swept.
+async fn claim_in_time(sale: &Sale, users: &[UserId]) -> ClaimRecord {
+    eventually(LIMIT, "a claim is in time", async || {
+        let record = sale.reserve(users).await;
+        sale.publish(&record).await;
+        eventually(LIMIT, "it is settled", async || sale.numbers().await.pending == 0).await;
+        sale.issued()
+            .await
+            .is_superset(&requests(std::slice::from_ref(&record)))
+            .then_some(record)
+    })
+    .await
+}
 
 /// The sweep reads the decisions after `consumed`, and the end offsets after the batches.
 #[tokio::test(flavor = "multi_thread")]
@@ -27,7 +51,7 @@ async fn claims_that_were_reserved_and_never_published_are_free_again() {
     let users = sale.users(7);
     let lost = sale.reserve(&users).await;
     assert_eq!(sale.numbers().await.taken, 12);
-    let worker = sale.worker().await;
+    let worker = TestWorker::start(quick(&sale)).await;
     sale.settled().await;
     assert_eq!(sale.issued().await, requests(&published));
     assert_eq!(sale.numbers().await.taken, 5);
@@ -42,8 +66,7 @@ async fn claims_that_were_reserved_and_never_published_are_free_again() {
 
     // The record comes after all: it changes nothing, and the same users can claim again.
     sale.publish(&lost).await;
-    let again = sale.reserve(&users).await;
-    sale.publish(&again).await;
+    let again = claim_in_time(&sale, &users).await;
     sale.issued_are(&[published[0].clone(), again]).await;
     sale.settled().await;
 }
@@ -61,7 +84,7 @@ async fn claims_that_wait_in_kafka_are_left_to_the_worker() {
         .unwrap();
     let waiting = sale.claim(5).await;
     sale.reserve(&sale.users(7)).await;
-    let worker = sale.worker().await;
+    let worker = TestWorker::start(quick(&sale)).await;
     eventually(LIMIT, "the lost ones are free", async || {
         sale.numbers().await.taken == 5
     })
@@ -101,7 +124,7 @@ async fn decided_claims_that_nobody_settled_are_settled_as_stored() {
         .await
         .unwrap();
     assert_eq!(sale.numbers().await.pending, 3);
-    let worker = sale.worker().await;
+    let worker = TestWorker::start(quick(&sale)).await;
     sale.settled().await;
     assert_eq!(sale.issued().await, requests(&[stored]));
     assert_eq!(sale.numbers().await.taken, 2);
@@ -151,12 +174,12 @@ async fn an_unreadable_topic_decides_nothing() {
     let sale = Sale::start(10).await;
     let kafka = testkit::kafka::KafkaServer::shared().await.unwrap();
     let proxy = kafka.proxy().await.unwrap();
-    let mut settings = sale.settings();
+    let mut settings = quick(&sale);
     settings.kafka = proxy.kafka_settings();
-    let worker = crate::fixture::TestWorker::start(settings).await;
     let first = sale.claim(1).await;
+    let worker = TestWorker::start(settings).await;
     sale.issued_are(&first).await;
-    proxy.refuse();
+    proxy.shut().await;
     sale.reserve(&sale.users(4)).await;
     eventually(LIMIT, "a sweep gives up", async || {
         worker.metric("coupon_worker_sweeps_undecided_total") >= 1.0
@@ -319,12 +342,12 @@ async fn a_campaign_that_cannot_be_read_does_not_stop_the_others() {
     assert_eq!(whole.numbers().await.taken, 0);
 }
 
-async fn persist_without_settling(sale: &Sale, record: &campaign::record::ClaimRecord) {
+async fn persist_without_settling(sale: &Sale, record: &ClaimRecord) {
     persist_with(sale, record, Default::default()).await;
 }
 
 /// Persists as a worker does whose claims the database refused.
-async fn park(sale: &Sale, record: &campaign::record::ClaimRecord) {
+async fn park(sale: &Sale, record: &ClaimRecord) {
     let dead = record
         .claims
         .iter()
@@ -339,7 +362,7 @@ async fn park(sale: &Sale, record: &campaign::record::ClaimRecord) {
 
 async fn persist_with(
     sale: &Sale,
-    record: &campaign::record::ClaimRecord,
+    record: &ClaimRecord,
     dead: std::collections::HashMap<campaign::identity::Reservation, String>,
 ) {
     use campaign::postgres::persist::{LocatedRecord, PersistRequest};
