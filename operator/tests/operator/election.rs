@@ -7,18 +7,22 @@ use serde_json::json;
 
 use crate::api_server::ApiServer;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/operator";
 
 /// Long enough for a busy machine.
 const TIMING: Timing = Timing {
-    duration: Duration::from_millis(1_500),
-    renew_limit: Duration::from_millis(1_000),
+    duration: Duration::from_secs(15),
+    renew_limit: Duration::from_secs(12),
     interval: Duration::from_millis(50),
 };
 
 fn candidate(server: &ApiServer, me: &str) -> Election {
-    Election::new(server.client(), "default", "operator", me, TIMING)
+    candidate_with(server, me, TIMING)
+}
+
+fn candidate_with(server: &ApiServer, me: &str, timing: Timing) -> Election {
+    Election::new(server.client(), "default", "operator", me, timing)
 }
 
 fn holder(server: &ApiServer) -> serde_json::Value {
@@ -48,11 +52,16 @@ async fn one_leads_and_a_killed_one_is_followed() {
 #[tokio::test]
 async fn who_resigns_is_followed_at_once() {
     let server = ApiServer::new();
-    let first = candidate(&server, "first");
+    // A resignation may take an interval.
+    let timing = Timing {
+        interval: Duration::from_secs(2),
+        ..TIMING
+    };
+    let first = candidate_with(&server, "first", timing);
     first.win(|| ()).await;
     first.resign().await;
     assert_eq!(holder(&server), "");
-    candidate(&server, "second").win(|| ()).await;
+    candidate_with(&server, "second", timing).win(|| ()).await;
     assert_eq!(holder(&server), "second");
     // Who is not the holder any more takes nothing away.
     first.resign().await;
