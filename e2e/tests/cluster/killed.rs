@@ -1,7 +1,5 @@
 //! Pods that die in the middle of a burst.
 
-use std::time::Instant;
-
 use e2e::{
     burst::Burst,
     campaign::{Campaign, SOON},
@@ -9,9 +7,10 @@ use e2e::{
     eventually::eventually,
     kubectl::Namespace,
 };
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::{SETTLED, kill_pod, leader, ready_pods_until};
+use crate::{SETTLED, kill_pod, leader, leader_of, lease, ready_pods_until};
 
 #[tokio::test]
 async fn leader_intake_and_worker_are_killed_and_everything_settles() {
@@ -38,14 +37,20 @@ async fn leader_intake_and_worker_are_killed_and_everything_settles() {
     kill_pod(&intakes[0]).await;
     kill_pod(&workers[0]).await;
     kill_pod(leading).await;
-    let killed = Instant::now();
-    eventually(SOON, "another operator leads", async || {
-        let now = leader().await;
-        Ok::<_, CommandError>((now != before).then_some(()))
+    let killed = Timestamp::now();
+    // The lease tells when it was taken; we may see it later.
+    let taken = eventually(SOON, "another operator leads", async || {
+        let lease = lease().await?;
+        let taken = lease["spec"]["acquireTime"].as_str().and_then(|time| time.parse().ok());
+        let leads = leader_of(&lease).is_some_and(|leader| leader != before);
+        Ok::<Option<Timestamp>, CommandError>(taken.filter(|_| leads))
     })
     .await;
-    let handed_over = killed.elapsed();
-    assert!(handed_over.as_secs() < 15, "handed over after {handed_over:?}");
+    let handed_over = taken.duration_since(killed);
+    assert!(
+        handed_over < SignedDuration::from_secs(15),
+        "handed over after {handed_over:#}"
+    );
 
     burst.finish().await.unwrap();
     sale.settled(SETTLED, 2000).await;

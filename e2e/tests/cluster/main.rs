@@ -19,6 +19,7 @@ mod window;
 use std::time::Duration;
 
 use e2e::{burst::NAMESPACE, campaign::SOON, command::CommandError, eventually::eventually, kubectl};
+use serde_json::Value;
 
 /// A rebuild waits out the publish timeout, and the operator looks every so often.
 const REBUILT: Duration = Duration::from_secs(90);
@@ -70,14 +71,22 @@ async fn in_server(server: &str, command: &[&str]) -> String {
     kubectl::kubectl(&arguments).await.expect("the server's pod runs it")
 }
 
+/// The lease of who leads the operators.
+async fn lease() -> Result<Value, CommandError> {
+    let lease = kubectl::get(NAMESPACE, "lease", "coupon-operator").await?;
+    Ok(lease.unwrap_or_default())
+}
+
+/// Who leads the operators by this lease.
+fn leader_of(lease: &Value) -> Option<String> {
+    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+    (!holder.is_empty()).then(|| holder.to_owned())
+}
+
 /// Who leads the operators.
 async fn leader() -> String {
     eventually(SOON, "somebody leads", async || {
-        let lease = kubectl::get(NAMESPACE, "lease", "coupon-operator")
-            .await?
-            .unwrap_or_default();
-        let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
-        Ok::<_, CommandError>((!holder.is_empty()).then(|| holder.to_owned()))
+        Ok::<_, CommandError>(leader_of(&lease().await?))
     })
     .await
 }

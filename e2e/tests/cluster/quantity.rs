@@ -16,7 +16,8 @@ async fn a_quantity_grows_in_the_middle_of_a_burst() {
     let sale = Campaign::start(&namespace.name, "sale", json!({"quantity": 100}))
         .await
         .unwrap();
-    let burst = Burst::start(&sale, 1500, 50, true).await.unwrap();
+    let burst = Burst::start(&sale, 4000, 50, true).await.unwrap();
+    // It lasts far longer than a change takes.
     sale.until(SOON, "has sold some", |status| status["taken"].as_i64() > Some(50))
         .await;
     sale.change(json!({"quantity": 400})).await.unwrap();
