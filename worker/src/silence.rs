@@ -2,7 +2,7 @@
 //! made anew: its partitions then wait until the process is started again. Pure: no I/O, no clock.
 //!
 //! What is found here is a suspicion: the offsets before the end of a partition need not hold a record (a transaction's
-//! marker has an offset of its own, and is given to nobody). Whoever acts on it looks first whether there is one.
+//! marker has an offset of its own, and is given to nobody). Whoever acts on it looks first whether there is one, and says so.
 
 use std::collections::HashMap;
 
@@ -20,17 +20,17 @@ pub type Waiting = HashMap<i32, (u64, i64)>;
 #[derive(Debug, Default)]
 pub struct Silence {
     seen: HashMap<i32, ((u64, i64), u32)>,
-    /// Where a partition was found silent, and the looks that it takes to find it there again. A new client gives its
-    /// window another generation, and need not help: it is not made again and again for the same record.
-    found: HashMap<i32, (i64, u32)>,
+    /// Where a partition was when its client was made anew, and the looks that it takes to find it there again. A new client
+    /// gives its window another generation, and need not help: it is not made again and again for the same record.
+    renewed: HashMap<i32, (i64, u32)>,
 }
 
 impl Silence {
     /// One more look. `waiting` was read before `watermarks`, so that what lies between the two is no news. Answers the
-    /// partitions that count as silent; they are counted from the beginning again, twice as far.
+    /// partitions that count as silent; they are counted from the beginning again.
     pub fn look(&mut self, waiting: &Waiting, watermarks: &HashMap<i32, Watermarks>) -> Vec<i32> {
-        // Behind where it was found it is not yet past it: a window begins again where Postgres says.
-        self.found
+        // Behind where it was it is not yet past it: a window begins again where Postgres says.
+        self.renewed
             .retain(|partition, (at, _)| waiting.get(partition).is_none_or(|(_, next)| next <= at));
         let behind = waiting.iter().filter(|(partition, (_, next))| {
             // What retention has removed does not come.
@@ -50,20 +50,24 @@ impl Silence {
             .filter_map(|(&partition, &(_, looks))| (looks >= self.takes(partition)).then_some(partition))
             .collect();
         silent.sort_unstable();
-        for partition in &silent {
-            let takes = self.takes(*partition).saturating_mul(2).min(MOST_LOOKS);
-            if let Some((_, next)) = waiting.get(partition) {
-                self.found.insert(*partition, (*next, takes));
-            }
-        }
         if !silent.is_empty() {
             self.seen.clear();
         }
         silent
     }
 
+    /// The client of these partitions is made anew: it takes twice as many looks to find them where they are now again.
+    pub fn renewed(&mut self, partitions: &[i32], waiting: &Waiting) {
+        for partition in partitions {
+            let takes = self.takes(*partition).saturating_mul(2).min(MOST_LOOKS);
+            if let Some((_, next)) = waiting.get(partition) {
+                self.renewed.insert(*partition, (*next, takes));
+            }
+        }
+    }
+
     fn takes(&self, partition: i32) -> u32 {
-        self.found.get(&partition).map_or(LOOKS, |(_, takes)| *takes)
+        self.renewed.get(&partition).map_or(LOOKS, |(_, takes)| *takes)
     }
 }
 
@@ -117,12 +121,14 @@ mod tests {
         assert_eq!(found, [vec![], vec![], vec![3], vec![], vec![]]);
     }
 
-    /// Looks after which the partition was found silent, each time with a new generation, as after a new client.
+    /// Looks after which the partition was found silent and given a new client, so a new generation.
     fn found_at(silence: &mut Silence, next: i64, looks: u32) -> Vec<u32> {
         let mut generation = 0;
         let mut found = Vec::new();
         for n in 1..=looks {
-            if !look(silence, (generation, next, 0, 9)).is_empty() {
+            let silent = look(silence, (generation, next, 0, 9));
+            if !silent.is_empty() {
+                silence.renewed(&silent, &HashMap::from([(3, (generation, next))]));
                 found.push(n);
                 generation += 1;
             }

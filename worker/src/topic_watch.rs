@@ -114,8 +114,7 @@ impl TopicWatch {
             Watched::Events => self.judge_events(watermarks.as_ref().ok()).await,
         };
         let watermarks = watermarks?;
-        let silent = silence.look(&waiting, &watermarks);
-        self.wake(assignment, &silent, &waiting, &watermarks).await?;
+        self.wake(assignment, silence, &waiting, &watermarks).await?;
         judged
     }
 
@@ -160,30 +159,38 @@ impl TopicWatch {
         Ok(())
     }
 
-    /// Begins anew with a client that does not deliver what is there.
+    /// Begins anew with a client that does not deliver what another one finds.
     async fn wake(
         &self,
         assignment: &Assignment,
-        silent: &[i32],
+        silence: &mut Silence,
         waiting: &Waiting,
         watermarks: &HashMap<i32, Watermarks>,
     ) -> Result<(), WatchError> {
-        let (from, to): (HashMap<i32, i64>, HashMap<i32, i64>) = silent
-            .iter()
-            .filter_map(|partition| {
-                let (&(_, next), marks) = (waiting.get(partition)?, watermarks.get(partition)?);
-                Some(((*partition, next.max(marks.low)), (*partition, marks.high)))
-            })
-            .unzip();
-        if from.is_empty() || !self.reader.holds_record(assignment.topic(), from, to).await? {
+        let mut with_record = Vec::new();
+        for partition in silence.look(waiting, watermarks) {
+            let (Some(&(_, next)), Some(marks)) = (waiting.get(&partition), watermarks.get(&partition)) else {
+                continue;
+            };
+            let from = next.max(marks.low);
+            if self
+                .reader
+                .holds_record(assignment.topic(), partition, from, marks.high)
+                .await?
+            {
+                with_record.push(partition);
+            }
+        }
+        if with_record.is_empty() {
             return Ok(());
         }
         self.metrics.consumers_renewed.inc();
         tracing::warn!(
             topic = assignment.topic(),
-            partitions = ?silent,
+            partitions = ?with_record,
             "partitions deliver nothing though there is something: their consumer joins anew"
         );
+        silence.renewed(&with_record, waiting);
         assignment.renew();
         Ok(())
     }

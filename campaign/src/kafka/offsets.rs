@@ -122,16 +122,12 @@ impl TopicReader {
         .await
     }
 
-    /// Whether there is a record that a consumer is given, at `from` or later and before `to`, in any of the partitions.
-    /// Offsets alone do not tell: a transaction's marker has one, and nobody is given it.
-    pub async fn holds_record(
-        &self,
-        topic: &str,
-        from: HashMap<i32, i64>,
-        to: HashMap<i32, i64>,
-    ) -> Result<bool, KafkaError> {
+    /// Whether a partition holds a record that a consumer is given, at `from` or later and before `to`. Offsets alone do not
+    /// tell: a transaction's marker has one, and nobody is given it.
+    pub async fn holds_record(&self, topic: &str, partition: i32, from: i64, to: i64) -> Result<bool, KafkaError> {
         let holds = Arc::new(AtomicBool::new(false));
         let found = holds.clone();
+        let (from, to) = (HashMap::from([(partition, from)]), HashMap::from([(partition, to)]));
         self.read(topic, from, to, move |_, _, _| {
             found.store(true, Ordering::Release);
             ControlFlow::Break(())

@@ -96,9 +96,9 @@ async fn offsets_that_hold_no_record_are_passed_over() {
     for (from, expected) in [(0, vec![0, 1, 2]), (3, vec![])] {
         let found = Arc::new(Mutex::new(Vec::new()));
         let sink = found.clone();
-        let (from, to) = (HashMap::from([(partition, from)]), HashMap::from([(partition, 4)]));
-        let holds = reader.holds_record(&topic, from.clone(), to.clone()).await.unwrap();
+        let holds = reader.holds_record(&topic, partition, from, 4).await.unwrap();
         assert_eq!(holds, !expected.is_empty());
+        let (from, to) = (HashMap::from([(partition, from)]), HashMap::from([(partition, 4)]));
         reader
             .read(&topic, from, to, move |_, offset, _| {
                 sink.lock().unwrap().push(offset);
