@@ -115,7 +115,7 @@ async fn a_broker_that_does_not_answer_is_an_error_not_an_empty_topic() {
     let (_, naming) = installation().await;
     let topic = naming.requests_topic();
     let proxy = KafkaServer::shared().await.unwrap().proxy().await.unwrap();
-    proxy.refuse();
+    proxy.shut().await;
     let reader = TopicReader::new(&proxy.kafka_settings(), Duration::from_secs(1)).unwrap();
     assert!(matches!(
         reader.watermarks(&topic).await,

@@ -45,7 +45,7 @@ async fn an_acknowledgement_that_never_comes_is_unknown() {
     let (_, naming) = installation().await;
     let server = KafkaServer::shared().await.unwrap();
     let proxy = server.proxy().await.unwrap();
-    let producer = Producer::start(&proxy.kafka_settings(), Duration::from_secs(2)).unwrap();
+    let producer = Producer::start(&proxy.kafka_settings(), Duration::from_secs(15)).unwrap();
     let topic = naming.requests_topic();
     assert!(matches!(
         producer.send(&to(&topic)).await.unwrap(),

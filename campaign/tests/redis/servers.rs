@@ -22,7 +22,7 @@ use testkit::{
 
 use crate::fixture::{EPOCH, Fixture, configuration, user};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 
 /// How often a server ran scripts, by its own count.
 async fn scripts_run(server: &RedisServer) -> u64 {
@@ -48,7 +48,7 @@ async fn a_reserve_whose_answer_was_lost_is_not_run_again() {
     let server = RedisServer::start().await.unwrap();
     let proxy = Proxy::to(server.port()).await.unwrap();
     let mut settings = proxy.redis_settings();
-    settings.redis_timeout = Duration::from_millis(500);
+    settings.redis_timeout = Duration::from_secs(5);
     let fixture = Fixture::on(&settings).await.open(5).await;
     fixture.claim(&["warm"]).await;
 
@@ -101,7 +101,7 @@ async fn a_reserve_whose_answer_was_lost_is_not_run_again_on_a_cluster() {
     let (cluster, proxies) = RedisCluster::behind_proxies().await.unwrap();
     let mut settings = cluster.settings();
     settings.redis_urls = vec![format!("redis://127.0.0.1:{}", proxies[0].port())];
-    settings.redis_timeout = Duration::from_millis(500);
+    settings.redis_timeout = Duration::from_secs(60);
     let fixture = Fixture::on(&settings).await.open(5).await;
     let total = async || {
         let mut total = 0;
