@@ -165,8 +165,10 @@ impl RedisServer {
         let (url, folder) = (self.url(), &self.folder);
         process
             .wait_until_up(UP_WITHIN, async || match works_in(&url).await {
-                Ok(its) if same_folder(&its, folder) => Ok(()),
-                Ok(its) => Err(format!("the server at {url} is another one, it works in {its}")),
+                Ok(Some(its)) if !same_folder(&its, folder) => {
+                    Err(format!("the server at {url} is another one, it works in {its}"))
+                }
+                Ok(_) => Ok(()),
                 Err(error) => Err(error.to_string()),
             })
             .await?;
@@ -316,13 +318,16 @@ pub(crate) async fn connect(url: &str) -> Result<redis::aio::MultiplexedConnecti
         .await
 }
 
-/// The folder of the server that answers. Fails while it is loading, too.
-async fn works_in(url: &str) -> Result<String, redis::RedisError> {
+/// The folder of the server that answers; `None` where it was told not to tell. Fails while it is loading, too.
+async fn works_in(url: &str) -> Result<Option<String>, redis::RedisError> {
     ping(url).await?;
     let mut connection = connect(url).await?;
     let ask = redis::cmd("CONFIG").arg("GET").arg("dir").to_owned();
-    let (_, folder): (String, String) = ask.query_async(&mut connection).await?;
-    Ok(folder)
+    match ask.query_async::<(String, String)>(&mut connection).await {
+        Ok((_, folder)) => Ok(Some(folder)),
+        Err(error) if error.code().is_some() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Fails while it is loading, too.
