@@ -335,6 +335,16 @@ impl Sale {
         );
     }
 
+    /// The projection has so many events of the campaign, after `limit` at the latest.
+    pub async fn activity_is(&self, count: i64, limit: Duration) {
+        eventually(limit, format!("{count} events are projected"), async || {
+            self.number("SELECT count(*) FROM coupon_activity WHERE campaign_id = $1")
+                .await
+                == count
+        })
+        .await;
+    }
+
     /// Waits until every record of the claims' topic is consumed.
     pub async fn consumed_all(&self) {
         let topic = self.installation.naming.requests_topic();

@@ -27,15 +27,6 @@ async fn outbox_is_empty(sale: &Sale) {
     .await;
 }
 
-async fn activity_is(sale: &Sale, count: i64) {
-    eventually(LIMIT, format!("{count} events are projected"), async || {
-        sale.number("SELECT count(*) FROM coupon_activity WHERE campaign_id = $1")
-            .await
-            == count
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn events_come_in_order_per_coupon() {
     let sale = Sale::start(300).await;
@@ -58,7 +49,7 @@ async fn events_come_in_order_per_coupon() {
         assert!(matches!(redemption, Redemption::Done(_)), "{redemption:?}");
     }
     outbox_is_empty(&sale).await;
-    activity_is(&sale, 500).await;
+    sale.activity_is(500, LIMIT).await;
     let mut by_coupon: HashMap<RequestId, Vec<EventType>> = HashMap::new();
     for event in events(&sale).await {
         by_coupon.entry(event.coupon_id).or_default().push(event.event_type);
@@ -126,7 +117,7 @@ async fn a_restock_that_redis_does_not_confirm_is_kept() {
     let ids: Vec<RequestId> = requests(&records).into_iter().collect();
     sale.database.cancel_coupon(ids[0]).await.unwrap();
     sale.database.use_coupon(&CouponKey::Id(ids[1])).await.unwrap();
-    activity_is(&sale, 4).await;
+    sale.activity_is(4, LIMIT).await;
     assert_eq!(sale.database.outbox_len().await.unwrap(), 1, "the cancel waits");
     assert_eq!(sale.numbers().await.taken, 2);
     proxy.restore();
@@ -142,7 +133,7 @@ async fn the_projection_drops_repeats_and_skips_what_is_no_event() {
     let records = sale.claim(5).await;
     let worker = sale.worker().await;
     sale.issued_are(&records).await;
-    activity_is(&sale, 5).await;
+    sale.activity_is(5, LIMIT).await;
     let topic = sale.installation.naming.lifecycle_topic();
     let mut values = sale.everything_on(&topic).await;
     assert_eq!(values.len(), 5);
@@ -163,7 +154,7 @@ async fn the_projection_drops_repeats_and_skips_what_is_no_event() {
         assert!(matches!(sent.await.unwrap(), Delivery::Acknowledged { .. }));
     }
     // The last one of the partition is there, so the others have been.
-    activity_is(&sale, 6).await;
+    sale.activity_is(6, LIMIT).await;
     assert_eq!(worker.metric("coupon_worker_events_skipped_total"), 1.0);
     assert_eq!(worker.metric("coupon_worker_events_projected_total"), 6.0);
 }

@@ -1,8 +1,8 @@
 //! Topics that are deleted, and made anew, under a running worker.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
-use campaign::{kafka::topics, rebuild::Rebuilder, topic_recovery::accept_topic};
+use campaign::{kafka::topics, rebuild::Rebuilder, record::ClaimRecord, topic_recovery::accept_topic};
 use rdkafka::{
     ClientConfig,
     admin::{AdminClient, AdminOptions},
@@ -10,7 +10,7 @@ use rdkafka::{
 };
 use testkit::eventually::eventually;
 
-use crate::fixture::{self, LIMIT, Sale, requests};
+use crate::fixture::{self, LIMIT, Sale, TestWorker, requests};
 
 async fn delete(sale: &Sale, topic: &str) {
     let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
@@ -32,14 +32,16 @@ async fn make_anew(sale: &Sale, topic: &str) {
     .await;
 }
 
-async fn activity_is(sale: &Sale, count: i64) {
-    // A client that fell silent with its topic is made anew after half a minute.
-    eventually(LIMIT * 2, format!("{count} events are projected"), async || {
-        sale.number("SELECT count(*) FROM coupon_activity WHERE campaign_id = $1")
-            .await
-            == count
-    })
-    .await;
+/// A client that fell silent with its topic is made anew after half a minute.
+const LIMIT_ANEW: Duration = LIMIT.saturating_mul(2);
+
+/// A worker that has projected the events of so many claims, and their records.
+async fn projected(sale: &Sale, count: usize) -> (TestWorker, Vec<ClaimRecord>) {
+    let worker = sale.worker().await;
+    let records = sale.claim(count).await;
+    sale.issued_are(&records).await;
+    sale.activity_is(i64::try_from(count).unwrap(), LIMIT_ANEW).await;
+    (worker, records)
 }
 
 /// The relay forgets an event once it is acknowledged: what the new topic holds has to be read, however far the old one was
@@ -47,17 +49,14 @@ async fn activity_is(sale: &Sale, count: i64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn events_in_a_lifecycle_topic_that_was_made_anew_are_projected() {
     let sale = Sale::start(1_000).await;
-    let worker = sale.worker().await;
-    let before = sale.claim(300).await;
-    sale.issued_are(&before).await;
-    activity_is(&sale, 300).await;
+    let (worker, before) = projected(&sale, 300).await;
     assert_eq!(worker.metric("coupon_worker_projection_restarts_total"), 0.0);
 
     make_anew(&sale, &sale.installation.naming.lifecycle_topic()).await;
     let mut all = before;
     all.extend(sale.claim(100).await);
     sale.issued_are(&all).await;
-    activity_is(&sale, 400).await;
+    sale.activity_is(400, LIMIT_ANEW).await;
     assert!(worker.metric("coupon_worker_projection_restarts_total") >= 1.0);
     worker.stop().await;
 }
@@ -65,10 +64,7 @@ async fn events_in_a_lifecycle_topic_that_was_made_anew_are_projected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_that_cannot_be_looked_at_is_counted_and_hides_nothing_of_the_other() {
     let sale = Sale::start(1_000).await;
-    let worker = sale.worker().await;
-    let records = sale.claim(300).await;
-    sale.issued_are(&records).await;
-    activity_is(&sale, 300).await;
+    let (worker, _) = projected(&sale, 300).await;
 
     delete(&sale, &sale.installation.naming.requests_topic()).await;
     let lifecycle = sale.installation.naming.lifecycle_topic();
