@@ -109,8 +109,9 @@ pub(super) async fn read_consumed(session: &mut Session, topic: &str) -> Result<
         .collect()
 }
 
-/// Compares and sets, the life of the topic's offsets with them. The rows are shared by all campaigns: lock them last in a transaction, and in the partitions'
-/// order, so that two workers wait for each other shortly and never in a circle.
+/// Compares and sets, the life of the topic's offsets with them. The rows are shared by all campaigns: lock them last
+/// in a transaction, and in the partitions' order, so that two workers wait for each other shortly and never in a
+/// circle.
 pub(super) async fn move_consumed(session: &mut Session, topic: &str, advances: &[Advance]) -> Result<(), Halt> {
     if advances.is_empty() {
         return Ok(());
