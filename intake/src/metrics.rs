@@ -194,7 +194,7 @@ impl Metrics {
         let producer_renewals = Counter::default();
         registry.register(
             "producer_renewals",
-            "How often the Kafka producer was made anew because it was broken or nothing was acknowledged",
+            "How often the Kafka producer was made anew because it was broken, knew no broker or nothing was acknowledged",
             producer_renewals.clone(),
         );
         Self {

@@ -85,6 +85,7 @@ pub struct KafkaServer {
     folder: PathBuf,
     home: PathBuf,
     java: Vec<String>,
+    properties: String,
     spare: Mutex<Vec<SpareListener>>,
     temporary: Option<TempDir>,
 }
@@ -133,6 +134,7 @@ impl KafkaServer {
             folder,
             home,
             java: options.java.clone(),
+            properties: String::new(),
             spare: Mutex::default(),
             temporary,
         };
@@ -162,10 +164,15 @@ impl KafkaServer {
                 })
             })
             .collect::<Result<Vec<_>, ServerError>>()?;
-        let properties = properties(options, self.port, find_port()?, &spare);
-        fs::write(self.folder.join("server.properties"), properties).map_err(io_error("write the configuration"))?;
+        self.properties = properties(options, self.port, find_port()?, &spare);
+        self.write_properties(&[])?;
         self.spare = Mutex::new(spare);
         Ok(())
+    }
+
+    fn write_properties(&self, more: &[(&str, &str)]) -> Result<(), ServerError> {
+        let properties = self.properties.clone() + &lines(more.iter().copied());
+        fs::write(self.folder.join("server.properties"), properties).map_err(io_error("write the configuration"))
     }
 
     async fn launch(&mut self) -> Result<(), ServerError> {
@@ -275,7 +282,13 @@ impl KafkaServer {
 
     /// Starts again on the same port with the same data, stopping it first where it still runs.
     pub async fn restart(&mut self) -> Result<(), ServerError> {
+        self.restart_with(&[]).await
+    }
+
+    /// The same with these lines of `server.properties` beside those that it has, until it starts again.
+    pub async fn restart_with(&mut self, more: &[(&str, &str)]) -> Result<(), ServerError> {
         self.stop().await?;
+        self.write_properties(more)?;
         self.launch().await
     }
 }
@@ -318,15 +331,12 @@ fn properties(options: &KafkaOptions, port: u16, controller: u16, spare: &[Spare
         ("log.index.size.max.bytes", "65536"),
         ("log.cleaner.dedupe.buffer.size", "8388608"),
     ];
-    ours.iter()
-        .map(|(name, value)| format!("{name}={value}\n"))
-        .chain(
-            options
-                .properties
-                .iter()
-                .map(|(name, value)| format!("{name}={value}\n")),
-        )
-        .collect()
+    let theirs = options.properties.iter();
+    lines(ours.into_iter()) + &lines(theirs.map(|(name, value)| (name.as_str(), value.as_str())))
+}
+
+fn lines<'a>(properties: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    properties.map(|(name, value)| format!("{name}={value}\n")).collect()
 }
 
 /// Settings of a client, with the defaults of the flags.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use campaign::{
-    kafka::consumer::GroupConsumer,
+    kafka::consumer::{GroupConsumer, Membership},
     postgres::{
         consumed::Life,
         database::{Database, DatabaseError},
@@ -435,6 +435,11 @@ impl Assignment {
             .iter()
             .filter_map(|(&partition, window)| Some((partition, window.awaits()?)));
         left_to_the_client(awaits.collect(), self.consumer.handed_over().as_ref())
+    }
+
+    /// How the consumer stands with its group.
+    pub fn membership(&self) -> Membership {
+        self.consumer.membership()
     }
 
     /// Joins the group with a new client: all partitions are assigned again.

@@ -5,6 +5,7 @@
 //! `partition`) and hands it to the queue of its campaign (`campaign_queue`), whose task (`persist`) decides it in one
 //! transaction. What cannot be persisted goes through `dead_letter`. Beside it run `sweeper`, `relay`, `projection` and `topic_watch`.
 
+pub mod absence;
 pub mod assignment;
 pub mod backoff;
 pub mod campaign_queue;

@@ -77,7 +77,7 @@ pub struct Metrics {
     pub sweeps_undecided: Counter,
     /// 1 while the topic of claims is shorter than what was consumed of it.
     pub topic_shortened: Gauge,
-    /// Consumers that joined anew because they delivered nothing.
+    /// Consumers that joined anew because they delivered nothing, or stayed out of their group.
     pub consumers_renewed: Counter,
     /// How often the lifecycle topic was found to be another one and was read from its beginning.
     pub projection_restarts: Counter,
@@ -215,7 +215,7 @@ impl Metrics {
         );
         r.register(
             "consumers_renewed",
-            "Consumers that joined anew because partitions delivered nothing",
+            "Consumers that joined anew because they stayed out of their group or partitions delivered nothing",
             metrics.consumers_renewed.clone(),
         );
         r.register(

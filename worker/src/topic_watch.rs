@@ -7,7 +7,7 @@
 //! Does the topic of events? Those that another log holds are read from its beginning: the relay has forgotten what it was told
 //! is stored, and the projection drops repeats.
 //!
-//! Do all partitions of ours deliver what they have (`silence`)?
+//! Is our consumer in its group (`absence`), and do all partitions of ours deliver what they have (`silence`)?
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -22,6 +22,7 @@ use campaign::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    absence::Absence,
     assignment::Assignment,
     backoff::pause,
     metrics::Metrics,
@@ -43,6 +44,13 @@ pub struct TopicWatch {
     pub events: Arc<Assignment>,
     /// Counters.
     pub metrics: Metrics,
+}
+
+/// What the looks so far say of a consumer.
+#[derive(Default)]
+struct Doubts {
+    absence: Absence,
+    silence: Silence,
 }
 
 /// Why a look ended early.
@@ -84,11 +92,11 @@ impl TopicWatch {
             Watched::Claims => &self.claims,
             Watched::Events => &self.events,
         };
-        let mut silence = Silence::default();
+        let mut doubts = Doubts::default();
         let mut failing = false;
         loop {
             let looked = tokio::select! {
-                looked = self.look(watched, assignment, &mut silence) => looked,
+                looked = self.look(watched, assignment, &mut doubts) => looked,
                 () = stop.cancelled() => return,
             };
             if let Err(error) = &looked {
@@ -105,7 +113,7 @@ impl TopicWatch {
         }
     }
 
-    async fn look(&self, watched: Watched, assignment: &Assignment, silence: &mut Silence) -> Result<(), WatchError> {
+    async fn look(&self, watched: Watched, assignment: &Assignment, doubts: &mut Doubts) -> Result<(), WatchError> {
         // Read before the watermarks: what lies between the two is no silence.
         let waiting = assignment.waiting();
         let watermarks = self.reader.watermarks(assignment.topic()).await;
@@ -114,8 +122,27 @@ impl TopicWatch {
             Watched::Events => self.judge_events(watermarks.as_ref().ok()).await,
         };
         let watermarks = watermarks?;
-        self.wake(assignment, silence, &waiting, &watermarks).await?;
+        if !self.bring_back(assignment, &mut doubts.absence) {
+            self.wake(assignment, &mut doubts.silence, &waiting, &watermarks)
+                .await?;
+        }
         judged
+    }
+
+    /// Begins anew with a client that does not come into its group, while the brokers answer another one.
+    fn bring_back(&self, assignment: &Assignment, absence: &mut Absence) -> bool {
+        let membership = assignment.membership();
+        let absent = absence.look(membership);
+        if absent {
+            self.metrics.consumers_renewed.inc();
+            tracing::warn!(
+                topic = assignment.topic(),
+                ?membership,
+                "a consumer stays out of its group though the brokers answer: it joins anew"
+            );
+            assignment.renew();
+        }
+        absent
     }
 
     /// Whether the topic of claims is shortened. `watermarks` were read before; without them holds what Postgres was told.

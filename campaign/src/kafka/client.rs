@@ -1,8 +1,10 @@
 //! Client properties and the one error of this module.
 
-use rdkafka::ClientConfig;
+use rdkafka::{ClientConfig, Statistics};
 
 use crate::settings::KafkaSettings;
+#[cfg(test)]
+use rdkafka::statistics::Broker;
 
 /// What went wrong with Kafka.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +72,16 @@ pub(super) fn base_config(settings: &KafkaSettings) -> Result<ClientConfig, Kafk
     Ok(config)
 }
 
+/// Whether a client knows no broker any more, and will never know one again: an answer without brokers, as a cluster gives
+/// while none of them counts as alive, makes it forget all that it knew, those that it began with among them. Only another
+/// client helps. (librdkafka issue 5301, seen with 2.12.1.)
+pub(super) fn is_stranded(statistics: &Statistics) -> bool {
+    !statistics
+        .brokers
+        .values()
+        .any(|broker| matches!(broker.source.as_str(), "configured" | "learned"))
+}
+
 /// Runs a call of the client that blocks away from the runtime's threads.
 pub(super) async fn blocking<T, F>(what: &str, work: F) -> Result<T, KafkaError>
 where
@@ -82,9 +94,37 @@ where
     }
 }
 
+/// What a client with brokers of these sources (`configured`, `learned`, `internal`, `logical`) tells.
+#[cfg(test)]
+pub(super) fn statistics(sources: &[&str]) -> Statistics {
+    let broker = |source: &&str| {
+        let broker = Broker {
+            source: (*source).to_owned(),
+            ..Broker::default()
+        };
+        ((*source).to_owned(), broker)
+    };
+    Statistics {
+        brokers: sources.iter().map(broker).collect(),
+        ..Statistics::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_is_stranded_when_no_broker_of_the_cluster_is_left() {
+        for (sources, stranded) in [
+            (&["configured"][..], false),
+            (&["logical", "learned"], false),
+            (&["logical", "internal"], true),
+            (&[], true),
+        ] {
+            assert_eq!(is_stranded(&statistics(sources)), stranded, "{sources:?}");
+        }
+    }
 
     fn with(properties: &[&str]) -> Result<ClientConfig, KafkaError> {
         base_config(&KafkaSettings {

@@ -15,14 +15,15 @@ use std::{
 
 use bytes::Bytes;
 use rdkafka::{
-    ClientConfig, ClientContext, Message, Offset, TopicPartitionList,
+    ClientConfig, ClientContext, Message, Offset, Statistics, TopicPartitionList,
     consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance},
     error::KafkaError as ClientError,
     message::BorrowedMessage,
+    statistics::ConsumerGroup,
 };
 use tokio::sync::{mpsc, oneshot};
 
-use super::client::{KafkaError, base_config};
+use super::client::{KafkaError, base_config, is_stranded};
 use crate::settings::KafkaSettings;
 
 const POLL: Duration = Duration::from_millis(20);
@@ -68,6 +69,31 @@ pub struct ConsumedRecord {
     pub appended_at: Option<i64>,
 }
 
+/// What the client of a member says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Membership {
+    /// It looks for its group, or waits for its share: for a moment at every rebalance.
+    #[default]
+    Out,
+    /// In its group, also where no partition is left for it.
+    In,
+    /// It knows no broker any more and will not find one again: [`GroupConsumer::renew`] it.
+    Stranded,
+}
+
+impl Membership {
+    fn of(statistics: &Statistics) -> Self {
+        let steady = |group: &ConsumerGroup| group.state == "up" && group.join_state == "steady";
+        if is_stranded(statistics) {
+            Self::Stranded
+        } else if statistics.cgrp.as_ref().is_some_and(steady) {
+            Self::In
+        } else {
+            Self::Out
+        }
+    }
+}
+
 /// Where a partition of ours stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stand {
@@ -85,6 +111,7 @@ struct Shared {
     paused: Mutex<std::collections::HashSet<i32>>,
     leaving: AtomicBool,
     renewing: AtomicBool,
+    membership: Mutex<Membership>,
     /// The client, while there is one.
     client: Mutex<Weak<BaseConsumer<Context>>>,
 }
@@ -92,6 +119,10 @@ struct Shared {
 impl Shared {
     fn stands(&self) -> MutexGuard<'_, HashMap<i32, Stand>> {
         self.stands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn membership(&self) -> MutexGuard<'_, Membership> {
+        self.membership.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn client(&self) -> MutexGuard<'_, Weak<BaseConsumer<Context>>> {
@@ -121,6 +152,10 @@ impl Context {
 impl ClientContext for Context {
     fn error(&self, error: ClientError, reason: &str) {
         tracing::debug!(%error, reason, "kafka consumer error");
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        *self.shared.membership() = Membership::of(&statistics);
     }
 }
 
@@ -193,7 +228,9 @@ impl GroupConsumer {
             .set("auto.offset.reset", "earliest")
             .set("partition.assignment.strategy", "range")
             .set("fetch.wait.max.ms", "50")
-            .set("queued.max.messages.kbytes", "16384");
+            .set("queued.max.messages.kbytes", "16384")
+            // Tells how it stands with its group.
+            .set("statistics.interval.ms", "1000");
         let (events, receiver) = mpsc::channel(CHANNEL);
         let maker = ClientMaker {
             config,
@@ -250,6 +287,11 @@ impl GroupConsumer {
         // Without its thread nothing comes either.
         let room = self.events.upgrade().is_some_and(|events| events.capacity() > 0);
         room.then(|| next_offsets(&self.shared.stands()))
+    }
+
+    /// How it stands with its group, as its client said within the last seconds.
+    pub fn membership(&self) -> Membership {
+        *self.shared.membership()
     }
 
     /// Joins the group with a new client, as a process does that is started again: for a client that delivers nothing though
@@ -324,6 +366,7 @@ impl ClientMaker {
         let consumer: BaseConsumer<Context> = self.config.create_with_context(context).map_err(unsuitable)?;
         consumer.subscribe(&[&self.topic]).map_err(unsuitable)?;
         let consumer = Arc::new(consumer);
+        *self.shared.membership() = Membership::default();
         *self.shared.client() = Arc::downgrade(&consumer);
         Ok(consumer)
     }
@@ -471,6 +514,28 @@ fn copy(message: &BorrowedMessage<'_>) -> ConsumedRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kafka::client::statistics;
+
+    #[test]
+    fn a_member_is_in_its_group_when_its_coordinator_is_there_and_nobody_is_waited_for() {
+        let told = |sources: &[&str], state: &str, join_state: &str| {
+            let group = ConsumerGroup {
+                state: state.to_owned(),
+                join_state: join_state.to_owned(),
+                ..ConsumerGroup::default()
+            };
+            Membership::of(&Statistics {
+                cgrp: Some(group),
+                ..statistics(sources)
+            })
+        };
+        let reachable = &["logical", "learned"];
+        assert_eq!(told(reachable, "up", "steady"), Membership::In);
+        assert_eq!(told(reachable, "up", "wait-join"), Membership::Out);
+        assert_eq!(told(reachable, "query-coord", "steady"), Membership::Out);
+        assert_eq!(Membership::of(&statistics(reachable)), Membership::Out);
+        assert_eq!(told(&["logical"], "query-coord", "init"), Membership::Stranded);
+    }
 
     #[test]
     fn a_record_is_delivered_only_from_where_its_partition_was_started() {

@@ -84,7 +84,10 @@ impl Sale {
     }
 
     pub async fn with(terms: CampaignTerms) -> Self {
-        let installation = TestInstallation::start().await.unwrap();
+        Self::on(TestInstallation::start().await.unwrap(), terms).await
+    }
+
+    pub async fn on(installation: TestInstallation, terms: CampaignTerms) -> Self {
         let database = installation.database().await.unwrap();
         let redis = installation.redis().await.unwrap();
         let pool = PgPool::connect(&installation.postgres.postgres_url).await.unwrap();

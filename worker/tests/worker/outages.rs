@@ -1,7 +1,10 @@
 //! Servers that go away and come back.
 
 use campaign::settings::RedisMode;
-use testkit::{eventually::eventually, postgres::PostgresServer, proxy::Proxy, redis::RedisServer};
+use testkit::{
+    eventually::eventually, installation::TestInstallation, kafka::KafkaServer, postgres::PostgresServer, proxy::Proxy,
+    redis::RedisServer,
+};
 
 use crate::fixture::{self, LIMIT, Sale, TestWorker};
 
@@ -207,5 +210,38 @@ async fn rows_that_a_restore_has_lost_come_back_although_the_offset_has_not_move
     held_up.issued_are(std::slice::from_ref(&first)).await;
     sale.issued_are(&records).await;
     sale.consumed_all().await;
+    worker.stop().await;
+}
+
+/// A cluster of which no broker counts as alive, as for moments of an upgrade, answers without one. The client library then
+/// forgets every broker for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_told_of_no_broker_is_found_again() {
+    let mut kafka = KafkaServer::start().await.unwrap();
+    let installation = TestInstallation::on(
+        RedisServer::shared().await.unwrap().settings(),
+        kafka.settings(),
+        PostgresServer::shared().await.unwrap(),
+    );
+    let sale = Sale::on(installation.await.unwrap(), fixture::terms(1_000)).await;
+    let worker = sale.worker().await;
+    let mut records = sale.claim(100).await;
+    sale.issued_are(&records).await;
+
+    // Its only broker counts as dead for most of the time between two of its heartbeats.
+    let seldom_alive = [
+        ("broker.heartbeat.interval.ms", "5000"),
+        ("broker.session.timeout.ms", "1000"),
+    ];
+    kafka.restart_with(&seldom_alive).await.unwrap();
+    eventually(LIMIT, "both consumers were made anew", async || {
+        worker.metric("coupon_worker_consumers_renewed_total") >= 2.0
+    })
+    .await;
+
+    kafka.restart().await.unwrap();
+    records.extend(sale.claim(100).await);
+    sale.issued_are(&records).await;
+    sale.activity_is(200, LIMIT).await;
     worker.stop().await;
 }

@@ -17,7 +17,7 @@ use rdkafka::{
 use tokio::sync::oneshot;
 
 use super::Delivery;
-use crate::kafka::client::KafkaError;
+use crate::kafka::client::{KafkaError, is_stranded};
 
 /// A younger client is kept even where it is broken: what breaks it may break the next one, too.
 const LEAST_AGE: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ pub(super) struct Client {
 /// Why a client is no use any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Worn {
-    /// It has given up for good.
+    /// It has given up for good, or knows no broker any more.
     Broken,
     /// It has failed for so long, and nothing was acknowledged meanwhile.
     Stuck(Duration),
@@ -125,7 +125,11 @@ impl ClientContext for Context {
     }
 
     fn stats(&self, statistics: Statistics) {
-        if statistics.brokers.values().any(|broker| broker.state == "UP") {
+        if is_stranded(&statistics) {
+            if !self.broken.swap(true, Ordering::Relaxed) {
+                tracing::error!("kafka producer knows no broker any more: the next record goes through a new one");
+            }
+        } else if statistics.brokers.values().any(|broker| broker.state == "UP") {
             self.back_up();
         }
     }
@@ -198,6 +202,7 @@ fn judge_failure(error: &ClientError, disturbed: bool) -> Delivery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kafka::client::statistics;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -208,6 +213,15 @@ mod tests {
         assert_eq!(context.worn(Instant::now(), PATIENCE), None);
         context.error(ClientError::Global(RDKafkaErrorCode::Fatal), "out of order");
         context.acknowledged();
+        assert_eq!(context.worn(Instant::now(), PATIENCE), Some(Worn::Broken));
+    }
+
+    #[test]
+    fn a_client_without_a_broker_to_ask_is_broken() {
+        let context = Context::default();
+        context.stats(statistics(&["logical", "configured"]));
+        assert_eq!(context.worn(Instant::now(), PATIENCE), None);
+        context.stats(statistics(&["internal", "logical"]));
         assert_eq!(context.worn(Instant::now(), PATIENCE), Some(Worn::Broken));
     }
 
