@@ -85,6 +85,13 @@ pub enum ServerError {
     },
 }
 
+impl ServerError {
+    /// It ended before it was up: for a port that another process took, where the server does not tell.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self, Self::Ended { .. })
+    }
+}
+
 /// How to launch a server.
 pub struct Launch<'a> {
     /// What it is, for messages.

@@ -22,7 +22,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     child::{Launch, ServerError, ServerProcess, Signal, find_program},
-    ports::{TRIES, free_port},
+    ports::{free_port, where_free},
     proxy::Proxy,
 };
 
@@ -138,15 +138,11 @@ impl KafkaServer {
             spare: Mutex::default(),
             temporary,
         };
-        for _ in 1..TRIES {
+        where_free(ServerError::has_ended, async || {
             server.choose_ports(&options)?;
-            match server.launch().await {
-                Err(ServerError::Ended { .. }) => {}
-                result => return result.map(|()| server),
-            }
-        }
-        server.choose_ports(&options)?;
-        server.launch().await?;
+            server.launch().await
+        })
+        .await?;
         Ok(server)
     }
 

@@ -13,10 +13,25 @@ use rand::Rng;
 /// its port must not find a client's socket there.
 const RANGE: std::ops::Range<u16> = 12_000..32_000;
 
-/// How many free ports a server is tried at: another process may take one between our look and the server's.
-pub(crate) const TRIES: u32 = 4;
+/// How often something is started that takes free ports.
+const TRIES: u32 = 4;
 
 static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
+
+/// Starts something that chooses free ports for itself each time: again where one `was_taken`, since another process may take
+/// it between our look and the server's.
+pub(crate) async fn where_free<T, E>(
+    was_taken: impl Fn(&E) -> bool,
+    mut start: impl AsyncFnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    for _ in 1..TRIES {
+        match start().await {
+            Err(error) if was_taken(&error) => {}
+            result => return result,
+        }
+    }
+    start().await
+}
 
 /// A port that nobody listens on, and that this process never gives twice.
 pub fn free_port() -> io::Result<u16> {

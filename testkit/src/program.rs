@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::{
     child::{Launch, ServerError, ServerProcess, Signal},
     installation::TestInstallation,
-    ports::{TRIES, free_port},
+    ports::{free_port, where_free},
 };
 
 const UP_WITHIN: Duration = Duration::from_secs(120);
@@ -72,16 +72,13 @@ pub struct ProgramProcess {
 impl ProgramProcess {
     /// Starts `program` with the settings of `on` and waits until it is ready.
     pub async fn start(program: Program, on: &TestInstallation, options: ProgramOptions) -> Result<Self, ServerError> {
-        let mut tries = 1;
-        loop {
+        let was_taken = |error: &ServerError| matches!(error, ServerError::Ended { log, .. } if log.contains("in use"));
+        where_free(was_taken, async || {
             let mut running = Self::launch(program, on, options.clone())?;
-            match running.wait_until_ready(UP_WITHIN).await {
-                Ok(()) => return Ok(running),
-                // Somebody took its port since it was found free.
-                Err(ServerError::Ended { log, .. }) if log.contains("in use") && tries < TRIES => tries += 1,
-                Err(error) => return Err(error),
-            }
-        }
+            running.wait_until_ready(UP_WITHIN).await?;
+            Ok(running)
+        })
+        .await
     }
 
     /// Starts it; it is not ready yet.

@@ -17,7 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     kafka,
-    ports::{TRIES, free_port},
+    ports::{free_port, where_free},
     redis,
 };
 
@@ -88,13 +88,8 @@ impl Default for Gate {
 impl Proxy {
     /// A proxy on a free port before the server at `upstream` on 127.0.0.1.
     pub async fn to(upstream: u16) -> io::Result<Self> {
-        for _ in 1..TRIES {
-            match Self::between(free_port()?, upstream).await {
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-                result => return result,
-            }
-        }
-        Self::between(free_port()?, upstream).await
+        let was_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+        where_free(was_taken, async || Self::between(free_port()?, upstream).await).await
     }
 
     /// A proxy at `port` before the server at `upstream` on 127.0.0.1.

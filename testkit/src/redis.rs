@@ -13,7 +13,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     child::{Launch, ServerError, ServerProcess, Signal, find_program, same_folder},
-    ports::{TRIES, free_port},
+    ports::{free_port, where_free},
 };
 
 const SERVER: &str = "Redis";
@@ -120,31 +120,24 @@ impl RedisServer {
                 (temporary.path().to_owned(), Some(temporary))
             }
         };
-        let port = match options.port {
-            Some(port) => port,
-            None => free_port().map_err(io_error("find a port"))?,
-        };
+        let fixed = options.port;
         let mut server = Self {
             options,
-            port,
+            port: 0,
             process: None,
             folder,
             _temporary: temporary,
         };
-        server.launch_where_free().await?;
+        let was_taken = |error: &ServerError| fixed.is_none() && error.has_ended();
+        where_free(was_taken, async || {
+            server.port = match fixed {
+                Some(port) => port,
+                None => free_port().map_err(io_error("find a port"))?,
+            };
+            server.launch().await
+        })
+        .await?;
         Ok(server)
-    }
-
-    async fn launch_where_free(&mut self) -> Result<(), ServerError> {
-        for _ in 1..TRIES {
-            match self.launch().await {
-                Err(ServerError::Ended { .. }) if self.options.port.is_none() => {
-                    self.port = free_port().map_err(io_error("find a port"))?;
-                }
-                result => return result,
-            }
-        }
-        self.launch().await
     }
 
     async fn launch(&mut self) -> Result<(), ServerError> {

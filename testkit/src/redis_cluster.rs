@@ -7,7 +7,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     child::ServerError,
-    ports::{TRIES, free_port},
+    ports::{free_port, where_free},
     proxy::Proxy,
     redis::{RedisOptions, RedisServer, connect, refused, settings},
 };
@@ -124,8 +124,7 @@ async fn form(options: impl IntoIterator<Item = RedisOptions>) -> Result<Vec<Red
 
 /// A node that is alone yet, and the port of its bus.
 async fn start_node(options: &RedisOptions) -> Result<(RedisServer, u16), ServerError> {
-    let mut tries = 1;
-    loop {
+    where_free(ServerError::has_ended, async || {
         // Else the bus would take port + 10000, which may be somebody's.
         let bus = find_port()?;
         let options = options
@@ -135,12 +134,9 @@ async fn start_node(options: &RedisOptions) -> Result<(RedisServer, u16), Server
             // Far longer than a busy machine takes to answer: no node is called failed.
             .with("cluster-node-timeout", "30000")
             .with("cluster-config-file", "nodes.conf");
-        match RedisServer::start_with(options).await {
-            Ok(node) => return Ok((node, bus)),
-            Err(ServerError::Ended { .. }) if tries < TRIES => tries += 1,
-            Err(error) => return Err(error),
-        }
-    }
+        Ok((RedisServer::start_with(options).await?, bus))
+    })
+    .await
 }
 
 async fn run(node: &RedisServer, command: &redis::Cmd) -> Result<(), ServerError> {

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::{
     child::{Launch, ServerError, ServerProcess, find_program},
-    ports::{TRIES, free_port},
+    ports::{free_port, where_free},
     redis::{RedisOptions, RedisServer, connect, ping, refused, settings},
 };
 
@@ -47,8 +47,9 @@ impl RedisSentinel {
             servers: [primary, replica],
             sentinels: Vec::new(),
         };
+        let (primary, quorum) = (group.servers[0].port(), sentinels / 2 + 1);
         for _ in 0..sentinels {
-            let sentinel = Sentinel::start_where_free(group.servers[0].port(), sentinels / 2 + 1).await?;
+            let sentinel = where_free(ServerError::has_ended, || Sentinel::start(primary, quorum)).await?;
             group.sentinels.push(sentinel);
         }
         group.wait_until_complete().await?;
@@ -163,16 +164,6 @@ impl RedisSentinel {
 }
 
 impl Sentinel {
-    async fn start_where_free(primary: u16, quorum: usize) -> Result<Self, ServerError> {
-        for _ in 1..TRIES {
-            match Self::start(primary, quorum).await {
-                Err(ServerError::Ended { .. }) => {}
-                result => return result,
-            }
-        }
-        Self::start(primary, quorum).await
-    }
-
     async fn start(primary: u16, quorum: usize) -> Result<Self, ServerError> {
         let program = find_program(SERVER, "redis-server", &[])?;
         let port = free_port().map_err(io_error("find a port"))?;
