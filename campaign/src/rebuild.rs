@@ -6,6 +6,8 @@
 
 use std::{
     collections::HashMap,
+    convert::Infallible,
+    future::pending,
     ops::ControlFlow,
     time::{Duration, Instant},
 };
@@ -165,12 +167,27 @@ impl Rebuilder {
 
     /// Rebuilds one campaign's state. Any process may call this at any time; one of them does it.
     pub async fn rebuild(&self, campaign: &CampaignName, force: Force) -> Result<Rebuilt, RebuildError> {
+        match self.rebuild_unless(pending::<Infallible>(), campaign, force).await? {
+            ControlFlow::Continue(rebuilt) => Ok(rebuilt),
+            ControlFlow::Break(never) => match never {},
+        }
+    }
+
+    /// The same, given up once `stop` resolves: whoever finds the state missing next begins anew at once, and need not wait
+    /// until the lock of one that is gone has run out.
+    pub async fn rebuild_unless<S>(
+        &self,
+        stop: impl Future<Output = S>,
+        campaign: &CampaignName,
+        force: Force,
+    ) -> Result<ControlFlow<S, Rebuilt>, RebuildError> {
         let lock_key = self.naming.rebuild_lock(campaign);
         let Some(lock) = self.locks.acquire(&lock_key, LOCK_LEASE, 0, LOCK_WAIT).await? else {
-            return Ok(Rebuilt::NotNeeded);
+            return Ok(ControlFlow::Continue(Rebuilt::NotNeeded));
         };
         let outcome = tokio::select! {
-            outcome = self.under_lock(campaign, force) => outcome,
+            outcome = self.under_lock(campaign, force) => outcome.map(ControlFlow::Continue),
+            stopped = stop => Ok(ControlFlow::Break(stopped)),
             () = lock.lost() => return Err(RebuildError::LockLost(campaign.clone())),
         };
         if let Err(error) = lock.release().await {

@@ -69,16 +69,19 @@ pub enum RebuildResult {
     NotNeeded,
     /// It stopped; the next claim starts another.
     Failed,
+    /// The door was shut down meanwhile; another one takes over.
+    Stopped,
 }
 
 impl RebuildResult {
-    const ALL: [Self; 3] = [Self::Done, Self::NotNeeded, Self::Failed];
+    const ALL: [Self; 4] = [Self::Done, Self::NotNeeded, Self::Failed, Self::Stopped];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::NotNeeded => "not_needed",
             Self::Failed => "failed",
+            Self::Stopped => "stopped",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Starts the rebuild of a state that is missing: in the background, one at a time for each campaign and process.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use campaign::rebuild::{Force, Rebuilt};
 
@@ -20,17 +20,12 @@ pub(super) fn start(door: &Arc<Door>, campaign: &Arc<LiveCampaign>) {
 
 async fn run(door: Arc<Door>, campaign: Arc<LiveCampaign>) {
     let _under_way = UnderWay(&campaign);
-    let shutdown = &door.parts.shutdown;
-    // A rebuild that is cut off here is taken over by the next one.
-    shutdown
-        .run_until_cancelled(async {
-            let result = rebuild(&door, &campaign).await;
-            door.parts.metrics.rebuilt(result);
-            if result != RebuildResult::Done {
-                tokio::time::sleep(PAUSE.mul_f64(1.0 + rand::random::<f64>())).await;
-            }
-        })
-        .await;
+    let result = rebuild(&door, &campaign).await;
+    door.parts.metrics.rebuilt(result);
+    if result != RebuildResult::Done {
+        let pause = tokio::time::sleep(PAUSE.mul_f64(1.0 + rand::random::<f64>()));
+        door.parts.shutdown.run_until_cancelled(pause).await;
+    }
 }
 
 struct UnderWay<'a>(&'a LiveCampaign);
@@ -43,15 +38,20 @@ impl Drop for UnderWay<'_> {
 
 async fn rebuild(door: &Door, campaign: &LiveCampaign) -> RebuildResult {
     let name = &campaign.row.name;
-    match door.parts.rebuilder.rebuild(name, Force::IfMissing).await {
-        Ok(Rebuilt::Done { epoch, users, took }) => {
+    let stop = door.parts.shutdown.cancelled();
+    match door.parts.rebuilder.rebuild_unless(stop, name, Force::IfMissing).await {
+        Ok(ControlFlow::Continue(Rebuilt::Done { epoch, users, took })) => {
             tracing::info!(campaign = %name, %epoch, users, ?took, "the state is rebuilt");
             RebuildResult::Done
         }
-        Ok(Rebuilt::NotNeeded | Rebuilt::Superseded) => RebuildResult::NotNeeded,
-        Ok(Rebuilt::NoCampaign) => {
+        Ok(ControlFlow::Continue(Rebuilt::NotNeeded | Rebuilt::Superseded)) => RebuildResult::NotNeeded,
+        Ok(ControlFlow::Continue(Rebuilt::NoCampaign)) => {
             door.parts.campaigns.refresh_if_due().await;
             RebuildResult::NotNeeded
+        }
+        Ok(ControlFlow::Break(())) => {
+            tracing::info!(campaign = %name, "the door closes, the rebuild is left to another one");
+            RebuildResult::Stopped
         }
         Err(error) => {
             tracing::error!(campaign = %name, %error, "the state could not be rebuilt, the next claim tries again");

@@ -1,6 +1,10 @@
 //! A state that is missing, or somebody else's.
 
-use campaign::{identity::CampaignId, postgres::campaign::CampaignTerms, redis::state::StateAnswer};
+use campaign::{
+    identity::CampaignId,
+    postgres::campaign::CampaignTerms,
+    redis::{lock::Locks, state::StateAnswer},
+};
 use jiff::{SignedDuration, Timestamp};
 use testkit::eventually::eventually;
 use uuid::Uuid;
@@ -68,4 +72,28 @@ async fn a_state_of_another_campaign_of_that_name_counts_as_missing() {
     })
     .await;
     assert_eq!(app.numbers(&row.name).await.campaign, row.id);
+}
+
+#[tokio::test]
+async fn a_door_that_is_shut_down_leaves_its_rebuild_to_the_next_one() {
+    // The rebuild waits for claims that may be on their way: longer than this test takes.
+    let app = TestApp::start().await;
+    let row = app.campaign_without_state(terms()).await;
+    app.build_state(&row, CampaignId(Uuid::now_v7())).await;
+    app.intake.claim(&row.name, "u").await.assert_problem(503, "REBUILDING");
+    eventually(SOON, "a rebuild is under way", async || {
+        let state = app.state.state(&row.name).await.unwrap();
+        matches!(state, StateAnswer::Rebuilding { .. })
+    })
+    .await;
+
+    app.intake.shutdown.cancel();
+    tokio::time::timeout(SOON, app.intake.running.stopped())
+        .await
+        .unwrap()
+        .unwrap();
+    let lock = app.installation.naming.rebuild_lock(&row.name);
+    let locks = Locks::new(app.installation.redis().await.unwrap());
+    let free = locks.try_acquire(&lock, SOON, 0).await.unwrap();
+    assert!(free.is_some(), "the next one need not wait until its lock has run out");
 }
