@@ -21,6 +21,11 @@ impl Default for Absence {
 }
 
 impl Absence {
+    /// The brokers did not answer: where the member is says nothing, and it has time to come back from that.
+    pub fn brokers_are_away(&mut self) {
+        self.looks = 0;
+    }
+
     /// One more look, while the brokers answer. Answers whether the member needs another client.
     pub fn look(&mut self, membership: Membership) -> bool {
         match membership {
@@ -65,6 +70,14 @@ mod tests {
         for membership in [Membership::Out, Membership::Out, Membership::In].repeat(4) {
             assert!(!absence.look(membership));
         }
+    }
+
+    #[test]
+    fn while_the_brokers_are_away_nobody_is_absent() {
+        let mut absence = Absence::default();
+        assert_eq!(found_at(&mut absence, Membership::Out, 2), [0; 0]);
+        absence.brokers_are_away();
+        assert_eq!(found_at(&mut absence, Membership::Out, 3), [3]);
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl TopicWatch {
             Watched::Claims => self.judge_claims(watermarks.as_ref().ok()).await,
             Watched::Events => self.judge_events(watermarks.as_ref().ok()).await,
         };
-        let watermarks = watermarks?;
+        let watermarks = watermarks.inspect_err(|_| doubts.absence.brokers_are_away())?;
         if !self.bring_back(assignment, &mut doubts.absence) {
             self.wake(assignment, &mut doubts.silence, &waiting, &watermarks)
                 .await?;
