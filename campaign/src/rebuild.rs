@@ -174,7 +174,7 @@ impl Rebuilder {
     }
 
     /// The same, given up once `stop` resolves: whoever finds the state missing next begins anew at once, and need not wait
-    /// until the lock of one that is gone has run out.
+    /// until the lock of one that is gone has run out. The tries for the lock (a second) are not given up.
     pub async fn rebuild_unless<S>(
         &self,
         stop: impl Future<Output = S>,

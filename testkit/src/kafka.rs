@@ -22,7 +22,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     child::{Launch, ServerError, ServerProcess, Signal, find_program},
-    ports::{free_port, where_free},
+    ports::{find_port, where_free},
     proxy::Proxy,
 };
 
@@ -147,20 +147,19 @@ impl KafkaServer {
     }
 
     fn choose_ports(&mut self, options: &KafkaOptions) -> Result<(), ServerError> {
-        let find_port = || free_port().map_err(io_error("find a port"));
         self.port = match options.port {
             Some(port) => port,
-            None => find_port()?,
+            None => find_port(SERVER)?,
         };
         let spare = (0..options.spare_listeners)
             .map(|_| {
                 Ok(SpareListener {
-                    port: find_port()?,
-                    advertised: find_port()?,
+                    port: find_port(SERVER)?,
+                    advertised: find_port(SERVER)?,
                 })
             })
             .collect::<Result<Vec<_>, ServerError>>()?;
-        self.properties = properties(options, self.port, find_port()?, &spare);
+        self.properties = properties(options, self.port, find_port(SERVER)?, &spare);
         self.write_properties(&[])?;
         self.spare = Mutex::new(spare);
         Ok(())

@@ -9,6 +9,8 @@ use std::{
 
 use rand::Rng;
 
+use crate::child::ServerError;
+
 /// Below the range from which the system gives ports to outgoing connections: a server that stops and starts again on
 /// its port must not find a client's socket there.
 const RANGE: std::ops::Range<u16> = 12_000..32_000;
@@ -31,6 +33,32 @@ pub(crate) async fn where_free<T, E>(
         }
     }
     start().await
+}
+
+/// Starts a server at a port that is given, or at a free one.
+pub(crate) async fn at_port<T>(
+    server: &'static str,
+    given: Option<u16>,
+    mut start: impl AsyncFnMut(u16) -> Result<T, ServerError>,
+) -> Result<T, ServerError> {
+    let was_taken = |error: &ServerError| given.is_none() && error.has_ended();
+    where_free(was_taken, async || {
+        let port = match given {
+            Some(port) => port,
+            None => find_port(server)?,
+        };
+        start(port).await
+    })
+    .await
+}
+
+/// A free port for a server.
+pub(crate) fn find_port(server: &'static str) -> Result<u16, ServerError> {
+    free_port().map_err(|source| ServerError::Io {
+        server,
+        what: "find a port",
+        source,
+    })
 }
 
 /// A port that nobody listens on, and that this process never gives twice.

@@ -19,7 +19,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     child::{Launch, ServerError, ServerProcess, Signal, find_program, same_folder},
-    ports::{free_port, where_free},
+    ports::at_port,
 };
 
 const SERVER: &str = "Postgres";
@@ -105,7 +105,7 @@ impl PostgresServer {
         if let Some((uid, gid)) = user {
             chown(&folder, Some(uid), Some(gid)).map_err(io_error("hand over the folder"))?;
         }
-        let fixed = options.port;
+        let given = options.port;
         let mut server = Self {
             options,
             port: 0,
@@ -118,12 +118,8 @@ impl PostgresServer {
         if !server.data().join("PG_VERSION").exists() {
             server.initialize().await?;
         }
-        let was_taken = |error: &ServerError| fixed.is_none() && error.has_ended();
-        where_free(was_taken, async || {
-            server.port = match fixed {
-                Some(port) => port,
-                None => free_port().map_err(io_error("find a port"))?,
-            };
+        at_port(SERVER, given, async |port| {
+            server.port = port;
             server.launch().await
         })
         .await?;

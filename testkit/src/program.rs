@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::{
     child::{Launch, ServerError, ServerProcess, Signal},
     installation::TestInstallation,
-    ports::{free_port, where_free},
+    ports::{find_port, where_free},
 };
 
 const UP_WITHIN: Duration = Duration::from_secs(120);
@@ -94,8 +94,8 @@ impl ProgramProcess {
             .prefix(&format!("coupon-{}-", program.name()))
             .tempdir()
             .map_err(io("make the folder"))?;
-        let port = free_port().map_err(io("find a port"))?;
-        let internal_port = free_port().map_err(io("find a port"))?;
+        let port = find_port(program.name())?;
+        let internal_port = find_port(program.name())?;
         let mut command = vec![binary(program.name())?.into_os_string()];
         command.extend(installation_flags(on).into_iter().map(OsString::from));
         command.extend([

@@ -13,7 +13,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     child::{Launch, ServerError, ServerProcess, Signal, find_program, same_folder},
-    ports::{free_port, where_free},
+    ports::at_port,
 };
 
 const SERVER: &str = "Redis";
@@ -120,7 +120,7 @@ impl RedisServer {
                 (temporary.path().to_owned(), Some(temporary))
             }
         };
-        let fixed = options.port;
+        let given = options.port;
         let mut server = Self {
             options,
             port: 0,
@@ -128,12 +128,8 @@ impl RedisServer {
             folder,
             _temporary: temporary,
         };
-        let was_taken = |error: &ServerError| fixed.is_none() && error.has_ended();
-        where_free(was_taken, async || {
-            server.port = match fixed {
-                Some(port) => port,
-                None => free_port().map_err(io_error("find a port"))?,
-            };
+        at_port(SERVER, given, async |port| {
+            server.port = port;
             server.launch().await
         })
         .await?;

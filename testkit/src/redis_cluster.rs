@@ -7,7 +7,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     child::ServerError,
-    ports::{free_port, where_free},
+    ports::{find_port, where_free},
     proxy::Proxy,
     redis::{RedisOptions, RedisServer, connect, refused, settings},
 };
@@ -47,7 +47,7 @@ impl RedisCluster {
         let mut proxies = Vec::new();
         let mut options = Vec::new();
         for _ in 0..3 {
-            let port = find_port()?;
+            let port = find_port(SERVER)?;
             let proxy = Proxy::to(port).await.map_err(io_error("start a proxy"))?;
             let mut node = RedisOptions::default().with("cluster-announce-port", &proxy.port().to_string());
             node.port = Some(port);
@@ -126,7 +126,7 @@ async fn form(options: impl IntoIterator<Item = RedisOptions>) -> Result<Vec<Red
 async fn start_node(options: &RedisOptions) -> Result<(RedisServer, u16), ServerError> {
     where_free(ServerError::has_ended, async || {
         // Else the bus would take port + 10000, which may be somebody's.
-        let bus = find_port()?;
+        let bus = find_port(SERVER)?;
         let options = options
             .clone()
             .with("cluster-enabled", "yes")
@@ -153,10 +153,6 @@ async fn info(node: &RedisServer) -> Result<String, ServerError> {
         redis::cmd("CLUSTER").arg("INFO").query_async(&mut connection).await
     };
     ask.await.map_err(refused("tell the cluster's state"))
-}
-
-fn find_port() -> Result<u16, ServerError> {
-    free_port().map_err(io_error("find a port"))
 }
 
 fn io_error(what: &'static str) -> impl Fn(std::io::Error) -> ServerError {

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::{
     child::{Launch, ServerError, ServerProcess, find_program},
-    ports::{free_port, where_free},
+    ports::{find_port, where_free},
     redis::{RedisOptions, RedisServer, connect, ping, refused, settings},
 };
 
@@ -166,7 +166,7 @@ impl RedisSentinel {
 impl Sentinel {
     async fn start(primary: u16, quorum: usize) -> Result<Self, ServerError> {
         let program = find_program(SERVER, "redis-server", &[])?;
-        let port = free_port().map_err(io_error("find a port"))?;
+        let port = find_port(SERVER)?;
         let folder = tempfile::Builder::new()
             .prefix("coupon-sentinel-")
             .tempdir()

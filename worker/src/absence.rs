@@ -3,14 +3,14 @@
 
 use campaign::kafka::consumer::Membership;
 
-use crate::silence::{LOOKS, MOST_LOOKS};
+use crate::silence::{LOOKS, more_looks};
 
 /// The looks so far at one member.
 #[derive(Debug)]
 pub struct Absence {
     /// Looks in a row that found it out of its group.
     looks: u32,
-    /// As many make it absent. Twice as many after each time: what keeps it out may be another member that everybody waits for.
+    /// As many make it absent, and twice as many after each time: another client need not help.
     takes: u32,
 }
 
@@ -30,6 +30,7 @@ impl Absence {
     pub fn look(&mut self, membership: Membership) -> bool {
         match membership {
             Membership::In => *self = Self::default(),
+            Membership::Waiting => self.looks = 0,
             // It says so itself: nothing is gained by waiting. The next client has its own looks.
             Membership::Stranded => {
                 self.looks = 0;
@@ -40,7 +41,7 @@ impl Absence {
         let absent = self.looks >= self.takes;
         if absent {
             self.looks = 0;
-            self.takes = (self.takes * 2).min(MOST_LOOKS);
+            self.takes = more_looks(self.takes);
         }
         absent
     }
@@ -49,6 +50,7 @@ impl Absence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::silence::MOST_LOOKS;
 
     fn found_at(absence: &mut Absence, membership: Membership, looks: u32) -> Vec<u32> {
         (1..=looks).filter(|_| absence.look(membership)).collect()
@@ -67,8 +69,10 @@ mod tests {
     #[test]
     fn a_rebalance_is_no_absence() {
         let mut absence = Absence::default();
-        for membership in [Membership::Out, Membership::Out, Membership::In].repeat(4) {
-            assert!(!absence.look(membership));
+        for ends_with in [Membership::In, Membership::Waiting] {
+            for membership in [Membership::Out, Membership::Out, ends_with].repeat(4) {
+                assert!(!absence.look(membership));
+            }
         }
     }
 

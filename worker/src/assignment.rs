@@ -142,6 +142,8 @@ impl Assignment {
     pub fn assigned(&self, partitions: &[i32]) {
         let mut ours = self.partitions();
         for &partition in partitions {
+            // What the window before it was paused for has gone with it.
+            self.consumer.resume(partition);
             let generation = ours.next_generation();
             ours.windows
                 .insert(partition, PartitionWindow::new(partition, self.limits, generation));
@@ -442,9 +444,9 @@ impl Assignment {
         self.consumer.membership()
     }
 
-    /// Joins the group with a new client: all partitions are assigned again.
-    pub fn renew(&self) {
-        self.consumer.renew();
+    /// Joins the group with a new client: all partitions are assigned again. False: it is at that already.
+    pub fn renew(&self) -> bool {
+        self.consumer.renew()
     }
 
     /// Leaves the group.

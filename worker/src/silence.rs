@@ -8,10 +8,15 @@ use std::collections::HashMap;
 
 use campaign::kafka::offsets::Watermarks;
 
-/// Looks in a row that must find a partition as it was.
+/// Looks in a row that must find a partition, or a member, as it was.
 pub const LOOKS: u32 = 3;
 /// As many at most, for one that was found before and is still where it was.
 pub const MOST_LOOKS: u32 = LOOKS << 7;
+
+/// Looks that it takes the next time.
+pub fn more_looks(looks: u32) -> u32 {
+    looks.saturating_mul(2).min(MOST_LOOKS)
+}
 
 /// Where a partition of ours waits for its next record: the window's generation and the offset.
 pub type Waiting = HashMap<i32, (u64, i64)>;
@@ -59,7 +64,7 @@ impl Silence {
     /// The client of these partitions is made anew: it takes twice as many looks to find them where they are now again.
     pub fn renewed(&mut self, partitions: &[i32], waiting: &Waiting) {
         for partition in partitions {
-            let takes = self.takes(*partition).saturating_mul(2).min(MOST_LOOKS);
+            let takes = more_looks(self.takes(*partition));
             if let Some((_, next)) = waiting.get(partition) {
                 self.renewed.insert(*partition, (*next, takes));
             }

@@ -133,16 +133,22 @@ impl TopicWatch {
     fn bring_back(&self, assignment: &Assignment, absence: &mut Absence) -> bool {
         let membership = assignment.membership();
         let absent = absence.look(membership);
-        if absent {
-            self.metrics.consumers_renewed.inc();
+        if absent && self.begin_anew(assignment) {
             tracing::warn!(
                 topic = assignment.topic(),
                 ?membership,
                 "a consumer stays out of its group though the brokers answer: it joins anew"
             );
-            assignment.renew();
         }
         absent
+    }
+
+    fn begin_anew(&self, assignment: &Assignment) -> bool {
+        let begins = assignment.renew();
+        if begins {
+            self.metrics.consumers_renewed.inc();
+        }
+        begins
     }
 
     /// Whether the topic of claims is shortened. `watermarks` were read before; without them holds what Postgres was told.
@@ -211,14 +217,14 @@ impl TopicWatch {
         if with_record.is_empty() {
             return Ok(());
         }
-        self.metrics.consumers_renewed.inc();
-        tracing::warn!(
-            topic = assignment.topic(),
-            partitions = ?with_record,
-            "partitions deliver nothing though there is something: their consumer joins anew"
-        );
         silence.renewed(&with_record, waiting);
-        assignment.renew();
+        if self.begin_anew(assignment) {
+            tracing::warn!(
+                topic = assignment.topic(),
+                partitions = ?with_record,
+                "partitions deliver nothing though there is something: their consumer joins anew"
+            );
+        }
         Ok(())
     }
 }

@@ -72,8 +72,8 @@ pub(super) fn base_config(settings: &KafkaSettings) -> Result<ClientConfig, Kafk
     Ok(config)
 }
 
-/// Whether a client knows no broker any more, and will never know one again: an answer without brokers, as a cluster gives
-/// while none of them counts as alive, makes it forget all that it knew, those that it began with among them. Only another
+/// Whether a client knows no broker any more: an answer without brokers, as a cluster gives while none of them counts as
+/// alive, makes it forget all that it knew, those that it began with among them, and it asks nobody any more. Another
 /// client helps. (librdkafka issue 5301, seen with 2.12.1.)
 pub(super) fn is_stranded(statistics: &Statistics) -> bool {
     !statistics

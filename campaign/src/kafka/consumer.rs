@@ -72,24 +72,26 @@ pub struct ConsumedRecord {
 /// What the client of a member says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Membership {
-    /// It looks for its group, or waits for its share: for a moment at every rebalance.
+    /// It looks for its group, or gives back what it had: for a moment at every rebalance.
     #[default]
     Out,
+    /// It has asked its group for its share, and others are waited for: as long as they may take between two polls. Or it
+    /// waits for its reader.
+    Waiting,
     /// In its group, also where no partition is left for it.
     In,
-    /// It knows no broker any more and will not find one again: [`GroupConsumer::renew`] it.
+    /// It knows no broker any more: [`GroupConsumer::renew`] it.
     Stranded,
 }
 
 impl Membership {
     fn of(statistics: &Statistics) -> Self {
-        let steady = |group: &ConsumerGroup| group.state == "up" && group.join_state == "steady";
-        if is_stranded(statistics) {
-            Self::Stranded
-        } else if statistics.cgrp.as_ref().is_some_and(steady) {
-            Self::In
-        } else {
-            Self::Out
+        let join_state = |group: &ConsumerGroup| (group.state == "up").then(|| group.join_state.clone());
+        match statistics.cgrp.as_ref().and_then(join_state).as_deref() {
+            _ if is_stranded(statistics) => Self::Stranded,
+            Some("steady") => Self::In,
+            Some("wait-join" | "wait-sync") => Self::Waiting,
+            _ => Self::Out,
         }
     }
 }
@@ -284,20 +286,29 @@ impl GroupConsumer {
     /// Where the next record of each started partition is awaited from the client; what lies before that is in the channel, or
     /// was. `None`: the channel is full, so nothing can come, whatever there is.
     pub fn handed_over(&self) -> Option<HashMap<i32, i64>> {
-        // Without its thread nothing comes either.
-        let room = self.events.upgrade().is_some_and(|events| events.capacity() > 0);
-        room.then(|| next_offsets(&self.shared.stands()))
+        self.has_room().then(|| next_offsets(&self.shared.stands()))
+    }
+
+    /// Without its thread there is none either.
+    fn has_room(&self) -> bool {
+        self.events.upgrade().is_some_and(|events| events.capacity() > 0)
     }
 
     /// How it stands with its group, as its client said within the last seconds.
     pub fn membership(&self) -> Membership {
-        *self.shared.membership()
+        // With a full channel the client is not heard: what it said last is old.
+        if self.has_room() {
+            *self.shared.membership()
+        } else {
+            Membership::Waiting
+        }
     }
 
-    /// Joins the group with a new client, as a process does that is started again: for a client that delivers nothing though
-    /// there is something. All partitions are revoked, and assigned again.
-    pub fn renew(&self) {
-        self.shared.renewing.store(true, Ordering::Relaxed);
+    /// Joins the group with a new client, as a process does that is started again: for one that stays out of its group, or
+    /// delivers nothing though there is something. All partitions are revoked, and assigned again. False: it is at that
+    /// already; leaving takes the old client up to its session's time where its coordinator is not there.
+    pub fn renew(&self) -> bool {
+        !self.shared.renewing.swap(true, Ordering::Relaxed)
     }
 
     /// Commits offsets to Kafka, only so that lag can be seen.
@@ -531,7 +542,9 @@ mod tests {
         };
         let reachable = &["logical", "learned"];
         assert_eq!(told(reachable, "up", "steady"), Membership::In);
-        assert_eq!(told(reachable, "up", "wait-join"), Membership::Out);
+        assert_eq!(told(reachable, "up", "wait-join"), Membership::Waiting);
+        assert_eq!(told(reachable, "query-coord", "wait-join"), Membership::Out);
+        assert_eq!(told(reachable, "up", "init"), Membership::Out);
         assert_eq!(told(reachable, "query-coord", "steady"), Membership::Out);
         assert_eq!(Membership::of(&statistics(reachable)), Membership::Out);
         assert_eq!(told(&["logical"], "query-coord", "init"), Membership::Stranded);

@@ -22,8 +22,7 @@ use self::client::{Client, Worn};
 use super::client::{KafkaError, base_config};
 use crate::settings::KafkaSettings;
 
-/// How long records may fail, none being acknowledged, until they go through a new client: one has been seen that never
-/// connected again after its broker came back. Long enough that a broker's restart makes no new ones.
+/// How long records may fail, none being acknowledged, until they go through a new client, whatever keeps the old one. Long enough that a broker's restart makes no new ones.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A producer; clones share it. Its client is made anew where it is broken or stuck, so that no process has to be started
@@ -135,9 +134,15 @@ impl Producer {
     }
 
     /// False while the client has lost every broker: it says so at once, long before a delivery times out. True again
-    /// within a second after it reached one. Also false while the client has given up for good, until the next record.
+    /// within a second after it reached one. A client that has given up for good is made anew by this question, too: who
+    /// has nothing to send must not stay without brokers for it.
     pub fn brokers_up(&self) -> bool {
-        self.shared.client.load().brokers_up()
+        let client = self.shared.client.load();
+        if client.is_broken() {
+            drop(client);
+            return self.shared.client().brokers_up();
+        }
+        client.brokers_up()
     }
 
     /// How often its client was made anew.

@@ -240,6 +240,12 @@ async fn a_cluster_that_told_of_no_broker_is_found_again() {
     .await;
 
     kafka.restart().await.unwrap();
+    eventually(
+        LIMIT,
+        "it has its brokers again, also with nothing to send",
+        async || worker.get("/readyz").await.0 == 200,
+    )
+    .await;
     records.extend(sale.claim(100).await);
     sale.issued_are(&records).await;
     sale.activity_is(200, LIMIT).await;

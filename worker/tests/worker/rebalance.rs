@@ -1,6 +1,12 @@
 //! Workers come and go.
 
+use std::time::Duration;
+
+use campaign::kafka::consumer::{ConsumedRecord, ConsumerEvent, GroupConsumer};
+use prometheus_client::metrics::gauge::Gauge;
 use testkit::eventually::eventually;
+use tokio::{sync::mpsc::Receiver, time::timeout};
+use worker::{assignment::Assignment, partition::WindowLimits};
 
 use crate::fixture::{LIMIT, Sale};
 
@@ -52,4 +58,65 @@ async fn a_worker_that_is_told_to_stop_leaves_nothing_half_done() {
     let _next = crate::fixture::TestWorker::start(settings).await;
     sale.issued_are(&records).await;
     sale.settled().await;
+}
+
+async fn take(assignment: &Assignment, event: ConsumerEvent) -> Option<ConsumedRecord> {
+    match event {
+        ConsumerEvent::Assigned(partitions) => {
+            assignment.assigned(&partitions);
+            assignment.start_held().await.unwrap();
+        }
+        ConsumerEvent::Revoked(partitions) => assignment.revoked(&partitions),
+        ConsumerEvent::Started { partition, offset } => assignment.started(partition, offset),
+        ConsumerEvent::Record(record) => return Some(record),
+    }
+    None
+}
+
+async fn next_record(assignment: &Assignment, events: &mut Receiver<ConsumerEvent>) -> ConsumedRecord {
+    let next = async {
+        loop {
+            let event = events.recv().await.unwrap();
+            if let Some(record) = take(assignment, event).await {
+                return record;
+            }
+        }
+    };
+    timeout(LIMIT, next).await.expect("a record in time")
+}
+
+/// A record of before a rebalance fills its window while the partition has already been given back and assigned again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_window_of_before_is_full_of_does_not_hold_the_next_one_back() {
+    let sale = Sale::start(10).await;
+    let record = sale.reserve(&sale.users(1)).await;
+    let place = sale.publish_bytes(&record.encode().unwrap()).await;
+    let naming = &sale.installation.naming;
+    let topic = naming.requests_topic();
+    let session = Duration::from_secs(10);
+    let (consumer, mut events) =
+        GroupConsumer::join(&sale.installation.kafka, &naming.worker_group(), &topic, session).unwrap();
+    let limits = WindowLimits {
+        records: 1,
+        claims: 1_000,
+    };
+    let assignment = Assignment::new(topic, consumer, sale.database.clone(), limits, Gauge::default());
+    let first = next_record(&assignment, &mut events).await;
+    assert_eq!((first.partition, first.offset), place);
+
+    assert!(assignment.renew());
+    let mut unread = Vec::new();
+    while !unread
+        .last()
+        .is_some_and(|event| matches!(event, ConsumerEvent::Assigned(partitions) if !partitions.is_empty()))
+    {
+        unread.push(timeout(LIMIT, events.recv()).await.unwrap().unwrap());
+    }
+    assert!(assignment.receive(first.partition, first.offset, 1).is_some());
+    for event in unread {
+        assert!(take(&assignment, event).await.is_none());
+    }
+    let again = next_record(&assignment, &mut events).await;
+    assert_eq!((again.partition, again.offset), place);
+    assignment.leave().await;
 }

@@ -89,8 +89,12 @@ impl Client {
     }
 
     pub(super) fn brokers_up(&self) -> bool {
-        let context = self.context();
-        !context.all_down.load(Ordering::Relaxed) && !context.broken.load(Ordering::Relaxed)
+        !self.context().all_down.load(Ordering::Relaxed) && !self.is_broken()
+    }
+
+    /// Whether it has given up for good, or knows no broker any more.
+    pub(super) fn is_broken(&self) -> bool {
+        self.context().broken.load(Ordering::Relaxed)
     }
 
     /// `patience`: how long it may fail without an acknowledgement.
@@ -127,7 +131,7 @@ impl ClientContext for Context {
     fn stats(&self, statistics: Statistics) {
         if is_stranded(&statistics) {
             if !self.broken.swap(true, Ordering::Relaxed) {
-                tracing::error!("kafka producer knows no broker any more: the next record goes through a new one");
+                tracing::error!("kafka producer knows no broker any more: the next one takes over");
             }
         } else if statistics.brokers.values().any(|broker| broker.state == "UP") {
             self.back_up();
