@@ -17,7 +17,8 @@ for _, batch in ipairs(ARGV) do
     call('HDEL', claims_key, batch)
   end
 end
-if claims > 0 then
+-- What the batches added to the sum leaves it, also below zero, where a release freed more of one than it counted.
+if claims ~= 0 then
   call('HINCRBY', meta_key, 'pending', -claims)
 end
 return {DONE, settled}

@@ -124,6 +124,22 @@ fn redis_holds_and_answers_what_the_model_says() {
         .unwrap();
 }
 
+/// A history that the random ones have found.
+#[tokio::test]
+async fn a_batch_of_which_more_is_freed_than_it_counted_leaves_nothing_behind() {
+    let server = RedisServer::shared().await.unwrap();
+    let mut history = History::start(server).await;
+    let entries = vec![(Entry::Pending, 1, 0, 0, 1), (Entry::Holder, 2, 0, 0, 0)];
+    for step in [
+        Step::Rebuild(SMALL, entries),
+        Step::Release(vec![(2, 0, 0), (1, 0, 1)]),
+        Step::Settle(vec![0]),
+    ] {
+        history.apply(step).await.unwrap();
+    }
+    assert_eq!(history.model.meta.unwrap().pending, 0);
+}
+
 const SMALL: Applied = Applied {
     quantity: 3,
     revision: 1,
