@@ -105,13 +105,13 @@ impl AuditSnapshot {
         .await
     }
 
-    /// The campaign as of the snapshot.
+    /// The campaign as of the snapshot; `None`: it is not live any more.
     pub async fn campaign(&mut self, id: CampaignId) -> Result<Option<CampaignRow>, DatabaseError> {
         within("read a campaign", async {
             let row = sqlx::query(concat!(
                 "SELECT ",
                 campaign_columns!(),
-                " FROM campaign WHERE id = $1 AND archived_at IS NULL"
+                " FROM campaign WHERE id = $1 AND archived_at IS NULL AND retired_at IS NULL"
             ))
             .bind(id.0)
             .fetch_optional(&mut *self.session)

@@ -121,8 +121,16 @@ impl Sources {
         }
         let mut snapshot = self.database.audit_snapshot().await?;
         for campaign in campaigns {
-            if let Some(open) = open.get_mut(&campaign.id) {
-                read_rows(&mut snapshot, open, successes).await?;
+            let Some(looked_at) = open.get_mut(&campaign.id) else {
+                continue;
+            };
+            if read_rows(&mut snapshot, looked_at, successes).await? {
+                continue;
+            }
+            // Deleted since it was listed, its state perhaps already.
+            match expect {
+                Expect::Running => drop(open.remove(&campaign.id)),
+                Expect::Quiet => return Err(AuditError::NoSuchCampaign(campaign.name.clone())),
             }
         }
         let (requests, lifecycle) = (self.naming.requests_topic(), self.naming.lifecycle_topic());
@@ -270,15 +278,16 @@ fn consumed_ends(offsets: &TopicOffsets) -> HashMap<i32, i64> {
     offsets.marks.iter().map(end).collect()
 }
 
+/// False: the campaign is not live any more.
 async fn read_rows(
     snapshot: &mut AuditSnapshot,
     open: &mut Open,
     successes: Option<&Successes>,
-) -> Result<(), AuditError> {
+) -> Result<bool, AuditError> {
     let id = open.row.id;
     match snapshot.campaign(id).await? {
         Some(row) => open.row = row,
-        None => return Err(AuditError::NoSuchCampaign(open.row.name.clone())),
+        None => return Ok(false),
     }
     open.slots.restocks(snapshot.waiting_restocks(id).await?);
     let waiting = snapshot.waiting_events(id).await?;
@@ -300,7 +309,7 @@ async fn read_rows(
         after = Some((last.coupon, last.event));
         page.iter().for_each(|activity| open.events.activity(activity));
     }
-    Ok(())
+    Ok(true)
 }
 
 async fn read_batches(snapshot: &mut AuditSnapshot, open: &mut Open) -> Result<(), DatabaseError> {

@@ -38,3 +38,15 @@ async fn a_server_that_cannot_be_read_is_an_error_and_not_an_empty_one() {
     let error = audit::quiet(&sources, &stage.rows().await, None).await.unwrap_err();
     assert!(error.to_string().contains("nothing of Kafka"), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_campaign_that_was_deleted_since_it_was_listed_is_no_finding_while_the_system_runs() {
+    let stage = Stage::settled().await;
+    let rows = stage.rows().await;
+    stage.sql("UPDATE campaign SET retired_at = now()").await;
+    stage.state.remove(&stage.campaign, rows[0].id).await.unwrap();
+    let running = audit::running(&stage.sources, &rows, None).await.unwrap();
+    assert!(running.is_clean(), "{running}");
+    let error = audit::quiet(&stage.sources, &rows, None).await.unwrap_err();
+    assert!(error.to_string().contains("no live campaign"), "{error}");
+}
