@@ -231,18 +231,18 @@ pub async fn load(args: &LoadArgs) -> Result<LoadReport, LoadError> {
     })
 }
 
-/// Waits until the door knows the campaign: it hears of a new one within a second.
+/// Waits until the door knows the campaign: it hears of a new one within a second. One of many doors may just go.
 async fn find_campaign(target: &Target, args: &LoadArgs) -> Result<(), LoadError> {
     let mut connection = Connection::new(target, args.timeout);
     let ask = Ask::Get(format!("/campaigns/{}", args.campaign));
     let deadline = Instant::now() + KNOWN_WITHIN;
     loop {
-        let reply = connection.ask(&ask).await.map_err(LoadError::NoDoor)?;
-        match reply.status {
-            404 if Instant::now() < deadline => tokio::time::sleep(LOOK_AGAIN).await,
-            400 | 404 => return Err(LoadError::NoCampaign(args.campaign.clone())),
+        match connection.ask(&ask).await.map(|reply| reply.status) {
+            Ok(404) | Err(_) if Instant::now() < deadline => tokio::time::sleep(LOOK_AGAIN).await,
+            Ok(400 | 404) => return Err(LoadError::NoCampaign(args.campaign.clone())),
             // Closed, paused or not ready yet: the users will hear of it.
-            _ => return Ok(()),
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(LoadError::NoDoor(error)),
         }
     }
 }
