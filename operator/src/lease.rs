@@ -31,7 +31,7 @@ impl Default for Timing {
         Self {
             duration: Duration::from_secs(9),
             renew_limit: Duration::from_secs(6),
-            interval: Duration::from_secs(2),
+            interval: Duration::from_secs(1),
         }
     }
 }
