@@ -16,7 +16,7 @@ use crate::{
 /// Where the release is.
 pub const NAMESPACE: &str = "coupon";
 /// No burst lasts longer, its audit included.
-const LIMIT: Duration = Duration::from_secs(360);
+const LIMIT: Duration = Duration::from_secs(450);
 
 /// A burst that is under way.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Burst {
         let script = format!(
             "coupon --log warn load --url http://{RELEASE}-intake --campaign {name} --users {users} {rate} \
              --connections 64 --within 4m --successes /told/successes.tsv\n\
-             coupon --log warn audit --campaign {name} --settle-within 90s {successes}"
+             coupon --log warn audit --campaign {name} --settle-within 150s {successes}"
         );
         kubectl(&["-n", NAMESPACE, "delete", "job", &job, "--ignore-not-found"]).await?;
         apply(&json!({

@@ -51,27 +51,28 @@ impl Door {
         })
     }
 
-    /// What a claim is answered: `SUCCESS`, `SOLD_OUT`, ….
-    pub async fn claim(&self, campaign: &Campaign, user: &str) -> Result<String, DoorError> {
+    async fn claim(&self, campaign: &Campaign, user: &str, key: Option<&str>) -> Result<String, DoorError> {
         let body = json!({"campaign": campaign.full_name(), "userId": user}).to_string();
-        let answer = self
+        let mut request = self
             .http
             .post(format!("{}/coupon-issues", self.url))
-            .header("content-type", "application/json")
-            .body(body)
-            .send()
-            .await?;
-        let answer: Value = answer.json().await?;
+            .header("content-type", "application/json");
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let answer: Value = request.body(body).send().await?.json().await?;
         let word = answer["result"].as_str().or(answer["code"].as_str());
         Ok(word.unwrap_or("no answer").to_owned())
     }
 
-    /// Claims for that user until the answer is the one that is wanted.
+    /// Claims for that user until the answer is the one that is wanted: `SUCCESS`, `SOLD_OUT`, …. Who wants a SUCCESS asks
+    /// for the same coupon each time: an answer may be lost on its way.
     pub async fn claim_until(&self, limit: Duration, campaign: &Campaign, user: &str, wanted: &str) {
+        let key = (wanted == "SUCCESS").then_some(user);
         eventually(
             limit,
             format!("{user} gets {wanted} of {}", campaign.full_name()),
-            async || match self.claim(campaign, user).await {
+            async || match self.claim(campaign, user, key).await {
                 Ok(answer) if answer == wanted => Ok(Some(())),
                 Ok(answer) => Err(format!("the last answer was {answer}")),
                 Err(error) => Err(error.to_string()),

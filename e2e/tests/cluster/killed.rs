@@ -21,6 +21,14 @@ async fn leader_intake_and_worker_are_killed_and_everything_settles() {
         "worker": {"minReplicas": 2},
     });
     let sale = Campaign::start(&namespace.name, "sale", spec).await.unwrap();
+    ready_pods_until("intake", 2).await;
+    ready_pods_until("worker", 2).await;
+
+    // Whoever hears nothing of a dying intake asks again until he knows.
+    let burst = Burst::start(&sale, 3000, 60, true).await.unwrap();
+    sale.until(SOON, "has sold some", |status| status["taken"].as_i64() > Some(200))
+        .await;
+    // Not before: pods of the test before are scaled away meanwhile.
     let intakes = ready_pods_until("intake", 2).await;
     let workers = ready_pods_until("worker", 2).await;
     let operators = ready_pods_until("operator", 2).await;
@@ -29,14 +37,9 @@ async fn leader_intake_and_worker_are_killed_and_everything_settles() {
         .iter()
         .find(|pod| before.contains(pod.as_str()))
         .expect("one of the pods leads");
-
-    // The audit does not know whom a dying intake told: only that the servers agree.
-    let burst = Burst::start(&sale, 3000, 60, false).await.unwrap();
-    sale.until(SOON, "has sold some", |status| status["taken"].as_i64() > Some(200))
-        .await;
-    kill_pod(&intakes[0]).await;
-    kill_pod(&workers[0]).await;
-    kill_pod(leading).await;
+    kill_pod("intake", &intakes[0]).await;
+    kill_pod("worker", &workers[0]).await;
+    kill_pod("operator", leading).await;
     let killed = Timestamp::now();
     // The lease tells when it was taken; we may see it later.
     let taken = eventually(SOON, "another operator leads", async || {

@@ -18,7 +18,13 @@ mod window;
 
 use std::time::Duration;
 
-use e2e::{burst::NAMESPACE, campaign::SOON, command::CommandError, eventually::eventually, kubectl};
+use e2e::{
+    burst::NAMESPACE,
+    campaign::SOON,
+    command::{CommandError, run},
+    eventually::eventually,
+    kubectl,
+};
 use serde_json::Value;
 
 /// A rebuild waits out the publish timeout, and the operator looks every so often.
@@ -56,11 +62,24 @@ async fn ready_pods_until(component: &str, wanted: usize) -> Vec<String> {
     .await
 }
 
-/// Kills a pod without a grace period, as a node that dies does.
-async fn kill_pod(pod: &str) {
-    kubectl::kubectl(&["-n", NAMESPACE, "delete", "pod", pod, "--grace-period=0", "--force"])
-        .await
-        .expect("the pod is killed");
+/// Runs a shell command on the cluster's node.
+async fn on_node(script: &str) -> Result<String, CommandError> {
+    run(
+        "docker",
+        &["exec", "coupon-e2e-control-plane", "sh", "-ec", script],
+        None,
+    )
+    .await
+}
+
+/// Kills the process of a pod (SIGKILL), which has no time to say anything. A deleted pod would have some, whatever the grace
+/// period. The pod stays, with another process.
+async fn kill_pod(component: &str, pod: &str) {
+    let script = format!(
+        "id=$(crictl ps --quiet --name '^{component}$' --label io.kubernetes.pod.name={pod})
+         kill -KILL $(crictl inspect --output go-template --template '{{{{.info.pid}}}}' $id)"
+    );
+    on_node(&script).await.expect("the pod's process is killed");
 }
 
 /// Runs a command in a server's pod.

@@ -50,8 +50,8 @@ async fn a_sale_opens_is_rebuilt_and_closes_without_an_operator() {
 
     operators(2).await;
     ready_pods_until("operator", 2).await;
-    let status = sale
-        .until(REBUILT, "is closed", |status| status["state"] == "Closed")
-        .await;
-    assert_eq!(status["issued"], 2);
+    sale.until(REBUILT, "is closed with its coupons", |status| {
+        status["state"] == "Closed" && status["issued"] == 2
+    })
+    .await;
 }

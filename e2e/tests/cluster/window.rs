@@ -10,7 +10,7 @@ use e2e::{
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::{PODS, ready_pods_until, replicas_until};
+use crate::{PODS, REBUILT, ready_pods_until, replicas_until};
 
 #[tokio::test]
 async fn a_sale_warms_up_opens_on_time_closes_and_gives_its_pods_back() {
@@ -29,6 +29,8 @@ async fn a_sale_warms_up_opens_on_time_closes_and_gives_its_pods_back() {
     assert_eq!(status["available"], 100);
     door.claim_until(SOON, &sale, "early", "NOT_OPEN_YET").await;
 
+    sale.until(SOON, "asks for its pods", |status| status["replicas"]["intake"] == 3)
+        .await;
     replicas_until(SOON, "intake", |count| count == 3).await;
     ready_pods_until("intake", 3).await;
     assert!(Timestamp::now() < opens_at, "the pods are there before the opening");
@@ -44,10 +46,10 @@ async fn a_sale_warms_up_opens_on_time_closes_and_gives_its_pods_back() {
     sale.change(json!({"closesAt": closes_at})).await.unwrap();
     // A holder asks: anybody else would be given a coupon before it closes.
     door.claim_until(SOON, &sale, "first", "CLOSED").await;
-    let status = sale
-        .until(SOON, "is closed", |status| status["state"] == "Closed")
-        .await;
-    assert_eq!(status["issued"], 1);
+    sale.until(REBUILT, "is closed with its coupon", |status| {
+        status["state"] == "Closed" && status["issued"] == 1
+    })
+    .await;
     for component in ["intake", "worker"] {
         replicas_until(PODS, component, |count| count == 1).await;
     }
