@@ -5,11 +5,12 @@ use std::{process::Command, time::Duration};
 use e2e::{
     burst::{Burst, NAMESPACE},
     campaign::{Campaign, SOON},
+    command::run,
     kubectl::{Namespace, kubectl},
 };
 use serde_json::json;
 
-use crate::{PODS, SETTLED, on_node, replicas, replicas_until};
+use crate::{NODE, PODS, SETTLED, replicas, replicas_until};
 
 /// The installation's rate, set from a worker's pod as an operator of the shop would.
 async fn processing_rate(rate: &str) {
@@ -29,18 +30,20 @@ struct Stopped {
 impl Stopped {
     async fn now(pattern: &'static str) -> Self {
         let stopped = Self { pattern };
-        on_node(&format!("pkill -STOP -f {pattern}"))
+        run("docker", &stopped.signal("-STOP"), None)
             .await
             .expect("the server is stopped");
         stopped
+    }
+
+    fn signal(&self, signal: &'static str) -> [&'static str; 6] {
+        ["exec", NODE, "pkill", signal, "-f", self.pattern]
     }
 }
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        let continued = Command::new("docker")
-            .args(["exec", "coupon-e2e-control-plane", "pkill", "-CONT", "-f", self.pattern])
-            .output();
+        let continued = Command::new("docker").args(self.signal("-CONT")).output();
         if let Err(error) = continued {
             eprintln!("{} stays stopped: {error}", self.pattern);
         }

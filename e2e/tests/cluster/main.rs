@@ -27,6 +27,8 @@ use e2e::{
 };
 use serde_json::Value;
 
+/// The cluster's node, a container.
+const NODE: &str = "coupon-e2e-control-plane";
 /// A rebuild waits out the publish timeout, and the operator looks every so often.
 const REBUILT: Duration = Duration::from_secs(90);
 /// A burst's last claims, swept and persisted.
@@ -62,16 +64,6 @@ async fn ready_pods_until(component: &str, wanted: usize) -> Vec<String> {
     .await
 }
 
-/// Runs a shell command on the cluster's node.
-async fn on_node(script: &str) -> Result<String, CommandError> {
-    run(
-        "docker",
-        &["exec", "coupon-e2e-control-plane", "sh", "-ec", script],
-        None,
-    )
-    .await
-}
-
 /// Kills the process of a pod (SIGKILL), which has no time to say anything. A deleted pod would have some, whatever the grace
 /// period. The pod stays, with another process.
 async fn kill_pod(component: &str, pod: &str) {
@@ -79,7 +71,9 @@ async fn kill_pod(component: &str, pod: &str) {
         "id=$(crictl ps --quiet --name '^{component}$' --label io.kubernetes.pod.name={pod})
          kill -KILL $(crictl inspect --output go-template --template '{{{{.info.pid}}}}' $id)"
     );
-    on_node(&script).await.expect("the pod's process is killed");
+    run("docker", &["exec", NODE, "sh", "-ec", &script], None)
+        .await
+        .expect("the pod's process is killed");
 }
 
 /// Runs a command in a server's pod.
