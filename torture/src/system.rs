@@ -168,7 +168,10 @@ impl System {
         let kafka_options = KafkaOptions {
             spare_listeners: crate::links::PARTIES,
             ..KafkaOptions::default()
-        };
+        }
+        // A stall makes it count as dead: for a moment it tells everybody that there is no broker.
+        .with("broker.session.timeout.ms", "2000")
+        .with("broker.heartbeat.interval.ms", "1500");
         let (redis, kafka, postgres) = tokio::try_join!(
             RedisPair::start(),
             KafkaServer::start_with(kafka_options),
