@@ -10,7 +10,7 @@ use e2e::{
 };
 use serde_json::json;
 
-use crate::{NODE, PODS, SETTLED, replicas, replicas_until};
+use crate::{NODE, PODS, SETTLED, replicas_until};
 
 /// The installation's rate, set from a worker's pod as an operator of the shop would.
 async fn processing_rate(rate: &str) {
@@ -67,9 +67,8 @@ async fn workers_grow_with_the_backlog_stay_through_an_outage_and_go_when_it_is_
     // Longer than a scale-down takes: what is not seen in this time is not done.
     let watched = tokio::time::Instant::now() + Duration::from_secs(25);
     while tokio::time::Instant::now() < watched {
-        if let Ok(count) = replicas("worker").await {
-            assert_eq!(count, 3, "what is not known is not nothing");
-        }
+        let count = replicas_until(SOON, "worker", |_| true).await;
+        assert_eq!(count, 3, "what is not known is not nothing");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     drop(away);
