@@ -3,8 +3,6 @@
 use rdkafka::{ClientConfig, Statistics};
 
 use crate::settings::KafkaSettings;
-#[cfg(test)]
-use rdkafka::statistics::Broker;
 
 /// What went wrong with Kafka.
 #[derive(Debug, thiserror::Error)]
@@ -98,9 +96,9 @@ where
 #[cfg(test)]
 pub(super) fn statistics(sources: &[&str]) -> Statistics {
     let broker = |source: &&str| {
-        let broker = Broker {
+        let broker = rdkafka::statistics::Broker {
             source: (*source).to_owned(),
-            ..Broker::default()
+            ..Default::default()
         };
         ((*source).to_owned(), broker)
     };

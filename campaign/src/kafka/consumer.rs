@@ -19,7 +19,6 @@ use rdkafka::{
     consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance},
     error::KafkaError as ClientError,
     message::BorrowedMessage,
-    statistics::ConsumerGroup,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -86,9 +85,11 @@ pub enum Membership {
 
 impl Membership {
     fn of(statistics: &Statistics) -> Self {
-        let join_state = |group: &ConsumerGroup| (group.state == "up").then(|| group.join_state.clone());
-        match statistics.cgrp.as_ref().and_then(join_state).as_deref() {
-            _ if is_stranded(statistics) => Self::Stranded,
+        if is_stranded(statistics) {
+            return Self::Stranded;
+        }
+        let with_coordinator = statistics.cgrp.as_ref().filter(|group| group.state == "up");
+        match with_coordinator.map(|group| group.join_state.as_str()) {
             Some("steady") => Self::In,
             Some("wait-join" | "wait-sync") => Self::Waiting,
             _ => Self::Out,
@@ -524,6 +525,8 @@ fn copy(message: &BorrowedMessage<'_>) -> ConsumedRecord {
 
 #[cfg(test)]
 mod tests {
+    use rdkafka::statistics::ConsumerGroup;
+
     use super::*;
     use crate::kafka::client::statistics;
 

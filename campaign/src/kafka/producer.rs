@@ -22,7 +22,8 @@ use self::client::{Client, Worn};
 use super::client::{KafkaError, base_config};
 use crate::settings::KafkaSettings;
 
-/// How long records may fail, none being acknowledged, until they go through a new client, whatever keeps the old one. Long enough that a broker's restart makes no new ones.
+/// How long records may fail, none being acknowledged, until they go through a new client, whatever keeps the old one. Long
+/// enough that a broker's restart makes no new ones.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A producer; clones share it. Its client is made anew where it is broken or stuck, so that no process has to be started
@@ -137,12 +138,10 @@ impl Producer {
     /// within a second after it reached one. A client that has given up for good is made anew by this question, too: who
     /// has nothing to send must not stay without brokers for it.
     pub fn brokers_up(&self) -> bool {
-        let client = self.shared.client.load();
-        if client.is_broken() {
-            drop(client);
+        if self.shared.client.load().is_broken() {
             return self.shared.client().brokers_up();
         }
-        client.brokers_up()
+        self.shared.client.load().brokers_up()
     }
 
     /// How often its client was made anew.
